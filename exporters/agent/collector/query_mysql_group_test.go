@@ -56,6 +56,7 @@ func testMySQLGroup(t *testing.T, stack string) {
 	wantMembers(t, q, pids, members)
 }
 
+// Of two members of a Galera cluster, likewise.
 func TestQueryGalera(t *testing.T) {
 	var pids []int
 	var members []*sql.DB

@@ -80,8 +80,8 @@ func TestWakeup(t *testing.T) {
 		if err := WriteHTML(&out, []Statement{r}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Contains(out.String(), "woke the server's task 10.0 µs before"); told != (want > 0) {
-			t.Errorf("woken at %d us: the page shows it: %v", middle, told)
+		if shown := strings.Contains(out.String(), "woke the server's task 10.0 µs before"); shown != (want > 0) {
+			t.Errorf("woken at %d us: the page shows it: %v", middle, shown)
 		}
 	}
 }

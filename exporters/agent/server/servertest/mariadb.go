@@ -31,13 +31,13 @@ type MariaDB struct {
 // and stops it when the test ends.
 func StartMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, newMariaDB(t), nil, nil, args...)
+	return startMariaDB(t, newMariaDB(t), nil, args...)
 }
 
 // StartNewMariaDB is StartMariaDB for the newest version that Debian has, in a root of its own, build/mariadb.
 func StartNewMariaDB(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, newestMariaDB(t), nil, nil, args...)
+	return startMariaDB(t, newestMariaDB(t), nil, args...)
 }
 
 // withoutTransfer is the script by which a member of a Galera cluster would get another's data. It transfers none: members begin
@@ -74,7 +74,7 @@ func StartGalera(t testing.TB, n int) (members []*MariaDB) {
 // startGalera starts a member with a copy of data, if there is any. Others reach it at own, and it joins the others.
 func startGalera(t testing.TB, data, own string, others ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, newestMariaDB(t), nil, func(dir string, who *syscall.Credential) {
+	return startMariaDB(t, newestMariaDB(t), func(dir string, who *syscall.Credential) {
 		if err := os.WriteFile(filepath.Join(dir, "wsrep_sst_nothing"), []byte(withoutTransfer), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -110,33 +110,32 @@ func newMariaDB(t testing.TB) *MariaDB {
 // example.
 func StartMariaDBOn(t testing.TB, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, newMariaDB(t), nil, prepare, args...)
+	return startMariaDB(t, newMariaDB(t), prepare, args...)
 }
 
 // StartMariaDBApart is StartMariaDB with InnoDB's files in two folders beside the data directory, innodb/data and
 // innodb/logs, as Vitess has them.
 func StartMariaDBApart(t testing.TB, args ...string) *MariaDB {
 	t.Helper()
-	return startMariaDB(t, newMariaDB(t), []string{"innodb/data", "innodb/logs"}, nil, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
+	return startMariaDB(t, newMariaDB(t), func(dir string, who *syscall.Credential) {
+		for _, folder := range []string{"innodb/data", "innodb/logs"} {
+			folder = filepath.Join(dir, folder)
+			if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chown(folder, int(who.Uid), int(who.Gid))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, append([]string{"--innodb-data-home-dir=../innodb/data", "--innodb-log-group-home-dir=../innodb/logs"}, args...)...)
 }
 
-// startMariaDB starts a server with further folders, which options of InnoDB's are for.
-func startMariaDB(t testing.TB, m *MariaDB, folders []string, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
+// startMariaDB starts a server, with what prepare puts into its working directory. Its data folder is initialised unless that is there.
+func startMariaDB(t testing.TB, m *MariaDB, prepare func(dir string, who *syscall.Credential), args ...string) *MariaDB {
 	t.Helper()
-	for _, folder := range folders {
-		if err := os.MkdirAll(filepath.Join(m.Dir, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chown(filepath.Join(m.Dir, folder), int(m.who.Uid), int(m.who.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if prepare != nil {
 		prepare(m.Dir, m.who)
 	}
 	data := "--datadir=" + m.inside("data")
 	installing := append([]string{"--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db", "--force"}, innodbOptions(args)...)
-	if _, err := os.Stat(filepath.Join(m.Dir, "data")); err != nil {
+	if _, err := os.Stat(filepath.Join(m.Dir, "data", "mysql")); err != nil {
 		if out, err := m.command(t, "mariadb-install-db", installing...).CombinedOutput(); err != nil {
 			t.Fatalf("mariadb-install-db: %v\n%s", err, out)
 		}
@@ -163,7 +162,7 @@ func (m *MariaDB) inside(name string) string {
 func (m *MariaDB) command(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	if m.root != "" {
-		return commandIn(t, m.root, m.who, program, args...)
+		return commandIn(m.root, m.who, program, args...)
 	}
 	cmd := exec.Command(testkit.Tool(t, program), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.who}

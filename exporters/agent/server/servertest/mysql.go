@@ -76,8 +76,7 @@ func rootOf(t testing.TB, name, dir string) (root string) {
 }
 
 // commandIn is a program in such a root, with a place for temporary files.
-func commandIn(t testing.TB, root string, who *syscall.Credential, program string, args ...string) *exec.Cmd {
-	t.Helper()
+func commandIn(root string, who *syscall.Credential, program string, args ...string) *exec.Cmd {
 	path := "/usr/bin/" + program
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
 		path = "/usr/sbin/" + program

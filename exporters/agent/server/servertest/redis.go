@@ -54,7 +54,7 @@ func StartValkey(t testing.TB, prepare func(data string), args ...string) *Redis
 	dir := workDir(t, "valkey", who)
 	root := rootOf(t, "valkey", dir)
 	return startRedis(t, prepare, dir, "/run", who, func(args []string) *exec.Cmd {
-		return commandIn(t, root, who, "valkey-server", args...)
+		return commandIn(root, who, "valkey-server", args...)
 	}, args...)
 }
 
