@@ -79,9 +79,7 @@ func startGalera(t testing.TB, data, own string, others ...string) *MariaDB {
 			t.Fatal(err)
 		}
 		if data != "" {
-			if out, err := exec.Command("cp", "--archive", data, dir).CombinedOutput(); err != nil {
-				t.Fatalf("copying %s: %v: %s", data, err, out)
-			}
+			run(t, "cp", "--archive", data, dir)
 		}
 	}, "--wsrep-on=ON", "--wsrep-provider=/usr/lib/galera/libgalera_smm.so", "--binlog-format=ROW", "--wsrep-sst-method=nothing", "--wsrep-node-address=127.0.0.1",
 		"--wsrep-cluster-address=gcomm://"+strings.Join(others, ","),
@@ -143,7 +141,7 @@ func startMariaDB(t testing.TB, m *MariaDB, prepare func(dir string, who *syscal
 	args = append([]string{"--no-defaults", data, "--socket=" + m.inside("s"), "--bind-address=127.0.0.1",
 		fmt.Sprintf("--port=%d", m.Port), "--pid-file=" + m.inside("pid"), "--max-connections=300"}, args...)
 	cmd := m.command(t, "mariadbd", args...)
-	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGTERM)
+	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGKILL) // an orderly end takes seconds, for data that is thrown away
 	m.PID = cmd.Process.Pid
 	db := m.Open(t, nil)
 	testkit.Eventually(t, testkit.Patience, db.Ping)

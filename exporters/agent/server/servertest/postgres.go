@@ -118,7 +118,7 @@ func (p *Postgres) Bench(t testing.TB, script string, args ...string) {
 	}
 }
 
-// start runs a server in the background and ends it with the test: first gracefully, then by force. Its output is shown
+// start runs a server in the background and ends it with the test: first by the signal stop, then by force. Its output is shown
 // if the test fails.
 func start(t testing.TB, cmd *exec.Cmd, log string, stop syscall.Signal) {
 	t.Helper()
