@@ -117,8 +117,10 @@ func (c *Objects) selection(ctx context.Context, k *kind) (context.Context, stri
 func (c *Objects) once(ctx context.Context, k *kind, labels string) error {
 	if k.Idle && labels == "" {
 		c.begin(k)
+		c.note(k.health.opened) // what is not followed cannot fall behind
 		c.listed(k)
 		<-ctx.Done()
+		c.note(k.health.ended)
 		return nil
 	}
 	if k.at == "" {

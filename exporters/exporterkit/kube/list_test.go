@@ -300,9 +300,23 @@ func TestSelect(t *testing.T) {
 	kind := things("v1")
 	kind.Idle = true
 	Follow[thing](c, kind, nil)
-	if err := c.Run(t.Context()); err != nil || !c.Synced(t.Context(), "things") {
-		t.Fatal("not settled", err)
+	now := &clock{t: time.Now()}
+	c.now = now.now
+	if err := c.Run(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	// Without a selection nothing is followed, and nothing of it is old, at the first time and later.
+	idle := func() {
+		t.Helper()
+		if !c.Synced(t.Context(), "things") {
+			t.Fatal("not settled")
+		}
+		now.pass(time.Hour)
+		if err := c.Err(); err != nil {
+			t.Errorf("after an hour without a selection: %v", err)
+		}
+	}
+	idle()
 	have(t, c)
 	c.Select("things", "of in (x)")
 	if !c.Synced(t.Context(), "things") {
@@ -316,6 +330,7 @@ func TestSelect(t *testing.T) {
 	have(t, c, "b")
 	c.Select("things", "")
 	have(t, c)
+	idle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, want := range []string{"labelSelector=of+in+%28x%29", "labelSelector=of+in+%28x%2Cy%29"} {
