@@ -217,10 +217,10 @@ bench: build ## What measuring costs, as ratios in one run: per block I/O, per r
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
 
 .PHONY: bench-objects
-bench-objects: ## Memory of the programs that follow Kubernetes' objects, with 100,000 of each kind; of other ones, too: PROGRAMS=FOLDER; 10 minutes.
+bench-objects: ## Memory of the programs that follow Kubernetes' objects, with 100,000 of each kind; of other ones, too: OTHER=FOLDER; 10 minutes.
 	@tools/install-packages test
 	@tools/build kube-apiserver
-	@$(GO) test -run '^$$' -bench Memory -benchtime 1x -timeout 1h ./tests/objects $(if $(PROGRAMS),-programs=$(abspath $(PROGRAMS)))
+	@$(GO) test -run '^$$' -bench Memory -benchtime 1x -timeout 1h ./tests/objects $(if $(OTHER),-programs=$(abspath $(OTHER)))
 
 .PHONY: bench-wires
 bench-wires: ## What following NVMe/TCP and iSCSI costs, in a guest whose kernel has both ends; about 8 minutes.
