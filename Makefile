@@ -127,15 +127,20 @@ push: $(IMAGE_FILES) ## Push the images to REGISTRY.
 deploy undeploy status:
 	@echo 'make $@ is gone: use helm install plumbline manifests/chart (helm uninstall, helm status), as README.md has it; databases: manifests/bench' >&2; exit 2
 
-.PHONY: e2e-kubernetes
-# The node is this machine.
-e2e-kubernetes: ARCHS = $$($(GO) env GOHOSTARCH)
-e2e-kubernetes: image-binaries image-tools ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU_hogged'.
+.PHONY: e2e-kubernetes e2e-nodes e2e-programs
+# The nodes are this machine.
+e2e-programs: ARCHS = $$($(GO) env GOHOSTARCH)
+e2e-programs: image-binaries image-tools
 	@tools/install-packages kubernetes lab
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm \
 		longhorn-engine longhorn-manager longhorn-instance-manager csi-provisioner csi-attacher csi-resizer csi-snapshotter csi-sidecar grpc-health-probe
 	@tools/unstable mysql
-	@$(GO) test -tags e2e -count=1 -v -timeout 120m $(if $(ONLY),-run 'TestOnNode/($(ONLY))') ./tests/kubernetes/e2e
+
+e2e-kubernetes: e2e-programs ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU_hogged'.
+	@$(GO) test -tags e2e -count=1 -v -timeout 120m -run '^TestOnNode$$$(if $(ONLY),/($(ONLY)))' ./tests/kubernetes/e2e
+
+e2e-nodes: e2e-programs ## PostgreSQL with a standby on Longhorn on three real nodes on this machine, whose network is slowed and cut; about 20 minutes.
+	@$(GO) test -tags e2e -count=1 -v -timeout 60m -run '^TestThreeNodes$$' ./tests/kubernetes/e2e
 
 .PHONY: e2e-distributed
 e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some of it killed) and on VictoriaMetrics; about ten minutes and the build.
@@ -201,7 +206,7 @@ test: build ## All that a change can break, as CI runs it; what cannot run here 
 
 .PHONY: test-all
 test-all: UNRELEASED := postgresql-19
-test-all: test e2e-kubernetes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
+test-all: test e2e-kubernetes e2e-nodes e2e-distributed e2e-storage e2e-traces ## Before a release, hours: make test, a real node, three nodes, other engines, Ceph and GlusterFS, every kernel, pictures (GRAFANA_HOME), proofs.
 	@$(MAKE) --no-print-directory kernels KERNELS=all
 	@$(MAKE) --no-print-directory pictures
 	@$(MAKE) --no-print-directory docs

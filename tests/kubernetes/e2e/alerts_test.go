@@ -44,7 +44,7 @@ type pager struct {
 // configuration, and listens.
 func (n *node) startPager() *pager {
 	n.t.Helper()
-	l, err := net.Listen("tcp", nodeAddress+":0")
+	l, err := net.Listen("tcp", n.Address+":0")
 	n.must(err)
 	p := &pager{}
 	server := &http.Server{Handler: p}

@@ -42,7 +42,7 @@ const (
   exporter: {image: "e2e/mysqld_exporter:latest"}`
 )
 
-// benchValues are those of a bench for one small node. The class held has PostgreSQL with a standby, the control one PostgreSQL and one MySQL.
+// benchValues are those of a bench for one small node. On the class held, and in a cluster, PostgreSQL has a standby; the control one PostgreSQL and one MySQL.
 const benchValues = imageValues + `
 classes: [%[1]s]
 postgresql:` + smallPostgreSQL + `
@@ -117,7 +117,7 @@ func (n *node) installBench(class string) {
 	n.kubectl("create", "namespace", namespace)
 	n.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=baseline")
 	instances := 1
-	if class == held {
+	if class == held || len(n.workers) > 0 {
 		instances = 2
 	}
 	values := filepath.Join("etc", namespace+".yaml")

@@ -26,7 +26,7 @@ type names struct {
 // serveNames answers questions by UDP on the node's address.
 func (n *node) serveNames() {
 	n.t.Helper()
-	socket, err := net.ListenPacket("udp", nodeAddress+":53")
+	socket, err := net.ListenPacket("udp", n.Address+":53")
 	n.must(err)
 	n.t.Cleanup(func() { socket.Close() })
 	s := &names{n: n, addresses: map[string][4]byte{}}

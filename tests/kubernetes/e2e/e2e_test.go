@@ -25,25 +25,9 @@ const patience = 5 * time.Minute
 // follows statements from their servers to the claims their data is on, slows what the servers
 // stand on, and asserts who is blamed.
 func TestOnNode(t *testing.T) {
-	began, last := time.Now(), time.Now()
-	var n *node
-	step := func(what string) {
-		line := fmt.Sprintf("%5.0f s %5.0f s  %s", time.Since(began).Seconds(), time.Since(last).Seconds(), what)
-		last = time.Now()
-		fmt.Println(line)
-		n.report("steps.txt", line+"\n")
-	}
-	// part is one of the scenarios, or a part of one: the others go on if it fails.
-	part := func(what string, run func()) {
-		outer := n.t
-		outer.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
-			n.t = t
-			run()
-		})
-		n.t = outer
-		step(what)
-	}
-	n = startNode(t)
+	began := time.Now()
+	n := startNode(t)
+	step, part := n.progress("steps.txt", began)
 	disk := n.holdDisk()
 	t.Cleanup(n.endPods)
 	t.Cleanup(n.linger)
@@ -115,7 +99,7 @@ func TestOnNode(t *testing.T) {
 	}
 	part("failed over and switched over: joins kept, outages measured", func() {
 		var before, after string
-		w := n.watch("db-held", "postgresql-held")
+		w := n.watch("db-held", "postgresql-held", held)
 		defer w.end()
 		w.outage("failover, the primary's pod is gone", func() { before, after = n.failOver() })
 		primaryIs(before, after)
@@ -165,6 +149,27 @@ func TestOnNode(t *testing.T) {
 	n.uninstallPlumbline()
 	n.nothingLeft()
 	step("Plumbline uninstalled, nothing left")
+}
+
+// progress returns what prints and reports the steps of a run that began then, and what runs one of its scenarios, or a part of one: the
+// others go on if it fails.
+func (n *node) progress(file string, began time.Time) (step func(what string), part func(what string, run func())) {
+	last := began
+	step = func(what string) {
+		line := fmt.Sprintf("%5.0f s %5.0f s  %s", time.Since(began).Seconds(), time.Since(last).Seconds(), what)
+		last = time.Now()
+		fmt.Println(line)
+		n.report(file, line+"\n")
+	}
+	return step, func(what string, run func()) {
+		outer := n.t
+		outer.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			n.t = t
+			run()
+		})
+		n.t = outer
+		step(what)
+	}
 }
 
 // loadsOf are the loads by the server that each reaches, where the class held has this primary.

@@ -54,7 +54,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		}
 		return nil
 	})
-	w := n.watch("shop", "shop")
+	w := n.watch("shop", "shop", held)
 	defer w.end()
 	testkit.Eventually(n.t, patience, n.some(`server:volume:info{server="shop/shop-1", storageclass="`+held+`"}`))
 	testkit.Eventually(n.t, patience, n.some(`server:volume:info{server="shop/shop-2", storageclass="`+control+`"}`))

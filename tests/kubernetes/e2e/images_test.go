@@ -178,5 +178,7 @@ func (n *node) load(tag string, d *images.Dockerfile, context string, environmen
 	file := n.path("image.tar")
 	n.must(tarball.WriteToFile(file, reference, image))
 	defer os.Remove(file)
-	n.run("ctr", "--address="+n.path("containerd.sock"), "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", file)
+	for _, folder := range n.nodeFolders() {
+		n.run("ctr", "--address="+filepath.Join(folder, "containerd.sock"), "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", file)
+	}
 }

@@ -30,12 +30,20 @@ var longhornClasses = []string{"longhorn-r1", "longhorn-r3"}
 // LonghornImage has all of Longhorn's own programs.
 func (n *node) LonghornImage() string { return "e2e/longhorn:local" }
 
+// buildShims builds what attaches Longhorn's volumes.
+func (n *node) buildShims() {
+	n.t.Helper()
+	for shim, folder := range map[string]string{"iscsiadm": "tests/kubernetes/iscsi", "longhorn-bridge": "manifests/lab/longhorn-bridge"} {
+		n.run("go", "-C", testkit.Root(), "build", "-o", n.path("bin", shim), "./"+folder)
+	}
+}
+
 // longhornHost gives the node what Longhorn finds on a host: iscsiadm, a folder for its replicas that is no overlay, a /dev/longhorn
 // and a /sys/block that may be written to and are the node's own.
 func (n *node) longhornHost() {
 	n.t.Helper()
-	for folder, at := range map[string]string{"tests/kubernetes/iscsi": "/usr/local/sbin/iscsiadm", "manifests/lab/longhorn-bridge": "/usr/local/bin/longhorn-bridge"} {
-		n.run("go", "-C", testkit.Root(), "build", "-o", at, "./"+folder)
+	for shim, at := range map[string]string{"iscsiadm": "/usr/local/sbin", "longhorn-bridge": "/usr/local/bin"} {
+		n.run("cp", n.path("bin", shim), at)
 	}
 	n.must(os.MkdirAll("/usr/lib/modules", 0o755))
 	n.must(os.MkdirAll("/var/lib/longhorn", 0o700))
@@ -88,7 +96,7 @@ func (n *node) loadLonghorn() {
 	add(testkit.Tool(n.t, "longhorn-instance-manager"), "/usr/local/bin/longhorn-instance-manager")
 	add(testkit.Tool(n.t, "longhorn-engine"), "/usr/local/bin/longhorn")
 	add(testkit.Tool(n.t, "grpc-health-probe"), "/usr/local/bin/grpc_health_probe")
-	add("/usr/local/sbin/iscsiadm", "/usr/sbin/tgtd", "/usr/sbin/tgtadm") // one program has the three names
+	add(n.path("bin", "iscsiadm"), "/usr/sbin/tgtd", "/usr/sbin/tgtadm") // one program has the three names
 	files["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
 	for _, script := range []struct{ module, file, at string }{
 		{"longhorn-manager", "package/nsmounter", "/usr/local/sbin/nsmounter"},
@@ -143,6 +151,8 @@ func (n *node) installLonghorn() {
 		n.kubectl("wait", "--for=create", object, "--namespace=longhorn-system", "--timeout=5m")
 		n.kubectl("rollout", "status", object, "--namespace=longhorn-system", "--timeout=10m")
 	}
+	// It has no instance manager on a node that takes no pods.
+	n.schedule()
 	n.kubectl("wait", "--for=jsonpath={.status.state}=deployed", "engineimages.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
 	n.kubectl("wait", "--for=jsonpath={.status.currentState}=running", "instancemanagers.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
 	for _, class := range longhornClasses {
@@ -165,15 +175,20 @@ func (n *node) longhornDatabases() []longhornVolume {
 	var all []longhornVolume
 	for _, class := range longhornClasses {
 		n.awaitPostgreSQL(class)
-		claim := "postgresql-" + class + "-1"
-		v := longhornVolume{class: class, server: "db-" + class + "/" + claim, claim: claim, volume: n.volumeOf("db-"+class, claim)}
-		v.replicas = strings.Fields(n.kubectl("get", "replicas.longhorn.io", "--namespace=longhorn-system", "--selector=longhornvolume="+v.volume, "--output=jsonpath={.items[*].metadata.name}"))
-		if got := fmt.Sprint("longhorn-r", len(v.replicas)); got != class {
-			n.t.Errorf("the volume of %s has the replicas %v", class, v.replicas)
-		}
-		all = append(all, v)
+		all = append(all, n.longhornVolume(class, "postgresql-"+class+"-1"))
 	}
 	return all
+}
+
+// longhornVolume is the volume of a claim of a class's database, whose pod has the same name.
+func (n *node) longhornVolume(class, claim string) longhornVolume {
+	n.t.Helper()
+	v := longhornVolume{class: class, server: "db-" + class + "/" + claim, claim: claim, volume: n.volumeOf("db-"+class, claim)}
+	v.replicas = strings.Fields(n.kubectl("get", "replicas.longhorn.io", "--namespace=longhorn-system", "--selector=longhornvolume="+v.volume, "--output=jsonpath={.items[*].metadata.name}"))
+	if got := fmt.Sprint("longhorn-r", len(v.replicas)); got != class {
+		n.t.Errorf("the volume of %s has the replicas %v", class, v.replicas)
+	}
+	return v
 }
 
 // followLonghorn checks the path of a query down to each replica, by Longhorn's own names.
@@ -188,7 +203,7 @@ func (n *node) followLonghorn(v longhornVolume) {
 	}
 	for _, replica := range v.replicas {
 		for _, metric := range []string{`plumbline_longhorn_replica_up{%s} == 1`, `replica:write_seconds:mean5m{source="wire", %s} > 0`, `replica:write_service_seconds:mean5m{source="wire", %s} > 0`,
-			`replica:disk:info{node="node-1", %s}`} {
+			`replica:disk:info{node="` + n.nodeOf(replica) + `", %s}`} {
 			expressions = append(expressions, fmt.Sprintf(metric, fmt.Sprintf("%s, replica=%q", labels, replica)))
 		}
 	}
@@ -196,6 +211,12 @@ func (n *node) followLonghorn(v longhornVolume) {
 		testkit.Eventually(n.t, patience, n.some(expression))
 	}
 	n.keepLine("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
+}
+
+// nodeOf returns the node that a replica is on.
+func (n *node) nodeOf(replica string) string {
+	n.t.Helper()
+	return n.kubectl("get", "replicas.longhorn.io/"+replica, "--namespace=longhorn-system", "--output=jsonpath={.spec.nodeID}")
 }
 
 // replicaProcess returns the process of a replica: its folder is on the node by the name that the instance manager started it with.
@@ -325,7 +346,10 @@ func (n *node) uninstallLonghornBenches() {
 // leaveLonghorn removes what Longhorn has on the machine itself, once the node's namespaces are gone: loop devices whose bridge has ended
 // with its pod, and the folder on the machine's devtmpfs.
 func leaveLonghorn(folder string) {
-	records, _ := filepath.Glob(filepath.Join(folder, "overlay", "_var_lib", "upper", "plumbline-iscsi", "*", "record"))
+	const record = "overlay/_var_lib/upper/plumbline-iscsi/*/record"
+	records, _ := filepath.Glob(filepath.Join(folder, record))
+	ofWorkers, _ := filepath.Glob(filepath.Join(folder, "*", record))
+	records = append(records, ofWorkers...)
 	for _, file := range records {
 		var record struct{ Disk string }
 		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &record) != nil || record.Disk == "" {

@@ -26,21 +26,28 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Addresses within the node's own network namespace.
+// Addresses within the network namespaces of the nodes.
 const (
 	nodeAddress = "192.0.2.1"
 	podNetwork  = "10.85.0.0/16"
 	services    = "10.86.0.0/16"
 )
 
-// node is a Kubernetes node and its control plane.
+// node is a Kubernetes node, with its control plane unless it is a worker of another one. Of a cluster whose nodes are all workers
+// (startCluster), it is the control plane alone.
 type node struct {
 	t      *testing.T
 	Folder string
+	// Name is the node's, and Address its own.
+	Name, Address string
+	// Pods is the network of its pods, and ControlPlane the address of the API server and of DNS.
+	Pods, ControlPlane string
 	// Cgroup is the name of the cgroup that all of the node's pods are in.
 	Cgroup string
 	// kubelet is its process.
 	kubelet *os.Process
+	// workers are the nodes that it is the control plane of, beside itself.
+	workers []*worker
 	// prometheus is the address of Prometheus' pod, once it is known.
 	prometheus string
 	// reported are the files of build/e2e that this run has begun.
@@ -50,46 +57,64 @@ type node struct {
 // startNode starts everything and waits until the node is ready.
 func startNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, Folder: os.Getenv(folderVariable), reported: map[string]bool{}}
+	n := &node{t: t, Folder: os.Getenv(folderVariable), Name: "node-1", Address: nodeAddress, Pods: podNetwork, ControlPlane: nodeAddress, reported: map[string]bool{}}
 	n.Cgroup = filepath.Base(n.Folder)
-	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "held", "disk", "log", "longhorn"} {
-		n.must(os.MkdirAll(n.path(dir), 0o755))
-	}
+	n.prepare()
+	n.buildShims()
 	n.mounts()
 	n.network()
 	n.cgroups()
-	kubernetes, err := filepath.EvalSymlinks(testkit.Tool(t, "kubernetes"))
-	n.must(err)
-	for _, part := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"} {
-		n.must(os.Symlink(kubernetes, n.path("bin", part)))
-	}
-	n.secrets()
-	for name, text := range configs {
-		n.write(name, text)
-	}
-	store := "http://127.0.0.1:2379"
-	n.start(testkit.Tool(t, "etcd"), "--data-dir="+n.path("etcd"), "--unsafe-no-fsync", "--log-level=error")
-	n.start(n.path("bin", "kube-apiserver"), "--etcd-servers="+store, "--cert-dir="+n.path("etc"), "--bind-address=0.0.0.0",
-		"--advertise-address="+nodeAddress, "--secure-port=6443", "--authorization-mode=Node,RBAC",
-		"--token-auth-file="+n.path("etc", "tokens.csv"), "--service-account-issuer=https://plumbline.e2e",
-		"--service-account-key-file="+n.path("etc", "accounts.key"), "--service-account-signing-key-file="+n.path("etc", "accounts.key"),
-		"--service-cluster-ip-range="+services, "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
-		"--kubelet-client-certificate="+n.path("etc", "kubelet-client.crt"), "--kubelet-client-key="+n.path("etc", "accounts.key"))
-	testkit.Eventually(t, 3*time.Minute, func() error { _, err := n.try("get", "--raw=/readyz"); return err })
-	kubeconfig := "--kubeconfig=" + n.path("etc", "kubeconfig")
-	n.start(n.path("bin", "kube-controller-manager"), kubeconfig, "--service-account-private-key-file="+n.path("etc", "accounts.key"),
-		"--root-ca-file="+n.path("etc", "apiserver.crt"), "--leader-elect=false")
-	n.start(n.path("bin", "kube-scheduler"), kubeconfig, "--leader-elect=false")
-	n.start("containerd", "--config="+n.path("etc", "containerd.toml"))
-	testkit.Eventually(t, time.Minute, func() error { return exec.Command("ctr", "--address="+n.path("containerd.sock"), "version").Run() })
-	n.kubelet = n.start(n.path("bin", "kubelet"), kubeconfig, "--config="+n.path("etc", "kubelet.yaml"), "--root-dir="+n.path("kubelet"),
-		"--node-ip="+nodeAddress, "--hostname-override=node-1")
-	n.kubectl("wait", "--for=create", "node/node-1", "--timeout=3m")
-	n.start(n.path("bin", "kube-proxy"), "--config="+n.path("etc", "proxy.yaml"))
+	n.startControlPlane()
+	n.startKubelet()
 	n.kubectl("wait", "--for=condition=Ready", "node/node-1", "--timeout=3m")
 	n.serveNames()
 	t.Cleanup(n.explain)
 	return n
+}
+
+// prepare makes the node's folders and configuration files.
+func (n *node) prepare() {
+	n.t.Helper()
+	for _, dir := range []string{"bin", "etc", "cni", "kubelet", "pods", "plugins", "volumes", "held", "disk", "log", "longhorn"} {
+		n.must(os.MkdirAll(n.path(dir), 0o755))
+	}
+	kubernetes, err := filepath.EvalSymlinks(testkit.Tool(n.t, "kubernetes"))
+	n.must(err)
+	for _, part := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl"} {
+		n.must(os.Symlink(kubernetes, n.path("bin", part)))
+	}
+	for name, text := range configs {
+		n.write(name, text)
+	}
+}
+
+func (n *node) startControlPlane() {
+	n.t.Helper()
+	n.secrets()
+	store := "http://127.0.0.1:2379"
+	n.start(testkit.Tool(n.t, "etcd"), "--data-dir="+n.path("etcd"), "--unsafe-no-fsync", "--log-level=error")
+	n.start(n.path("bin", "kube-apiserver"), "--etcd-servers="+store, "--cert-dir="+n.path("etc"), "--bind-address=0.0.0.0",
+		"--advertise-address="+n.Address, "--secure-port=6443", "--authorization-mode=Node,RBAC",
+		"--token-auth-file="+n.path("etc", "tokens.csv"), "--service-account-issuer=https://plumbline.e2e",
+		"--service-account-key-file="+n.path("etc", "accounts.key"), "--service-account-signing-key-file="+n.path("etc", "accounts.key"),
+		"--service-cluster-ip-range="+services, "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate="+n.path("etc", "kubelet-client.crt"), "--kubelet-client-key="+n.path("etc", "accounts.key"))
+	testkit.Eventually(n.t, 3*time.Minute, func() error { _, err := n.try("get", "--raw=/readyz"); return err })
+	kubeconfig := "--kubeconfig=" + n.path("etc", "kubeconfig")
+	n.start(n.path("bin", "kube-controller-manager"), kubeconfig, "--service-account-private-key-file="+n.path("etc", "accounts.key"),
+		"--root-ca-file="+n.path("etc", "apiserver.crt"), "--leader-elect=false")
+	n.start(n.path("bin", "kube-scheduler"), kubeconfig, "--leader-elect=false")
+}
+
+// startKubelet starts what a node runs, and waits until the API server knows the node.
+func (n *node) startKubelet() {
+	n.t.Helper()
+	n.start("containerd", "--config="+n.path("etc", "containerd.toml"))
+	testkit.Eventually(n.t, time.Minute, func() error { return exec.Command("ctr", "--address="+n.path("containerd.sock"), "version").Run() })
+	n.kubelet = n.start(n.path("bin", "kubelet"), "--kubeconfig="+n.path("etc", "kubeconfig"), "--config="+n.path("etc", "kubelet.yaml"), "--root-dir="+n.path("kubelet"),
+		"--node-ip="+n.Address, "--hostname-override="+n.Name)
+	n.kubectl("wait", "--for=create", "node/"+n.Name, "--timeout=3m")
+	n.start(n.path("bin", "kube-proxy"), "--config="+n.path("etc", "proxy.yaml"))
 }
 
 // lingerVariable names a file: a run that failed keeps its node until that file is there.
@@ -113,10 +138,12 @@ func (n *node) explain() {
 	}
 	pods, err := n.try("get", "pods", "--all-namespaces", "--output=wide")
 	n.t.Log(pods, err)
-	logs, _ := filepath.Glob(n.path("pods", "*", "*", "*.log"))
-	for _, log := range logs {
-		if text, err := os.ReadFile(log); err == nil {
-			n.t.Logf("%s:\n%s", strings.TrimPrefix(log, n.path("pods")), text[max(0, len(text)-1000):])
+	for _, folder := range n.nodeFolders() {
+		logs, _ := filepath.Glob(filepath.Join(folder, "pods", "*", "*", "*.log"))
+		for _, log := range logs {
+			if text, err := os.ReadFile(log); err == nil {
+				n.t.Logf("%s:\n%s", strings.TrimPrefix(log, n.Folder), text[max(0, len(text)-1000):])
+			}
 		}
 	}
 }
@@ -157,11 +184,11 @@ func (n *node) network() {
 	n.t.Helper()
 	n.run("ip", "link", "set", "lo", "up")
 	n.run("ip", "link", "add", "node0", "type", "bridge")
-	n.run("ip", "address", "add", nodeAddress+"/24", "dev", "node0")
+	n.run("ip", "address", "add", n.Address+"/24", "dev", "node0")
 	n.run("ip", "link", "set", "node0", "up")
 	n.run("ip", "route", "add", "default", "dev", "node0")
 	n.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
-	n.run("hostname", "node-1")
+	n.run("hostname", n.Name)
 }
 
 // cgroups makes the cgroup of all pods, in every hierarchy if the machine has the old ones.
@@ -217,7 +244,7 @@ clusters: [{name: node, cluster: {server: "https://%s:6443", insecure-skip-tls-v
 users: [{name: admin, user: {token: %q}}]
 contexts: [{name: node, context: {cluster: node, user: admin}}]
 current-context: node
-`, nodeAddress, token)), 0o600))
+`, n.ControlPlane, token)), 0o600))
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	n.must(err)
 	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
@@ -364,13 +391,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 	// Point to point: all traffic between pods is routed, and so passes the rules of kube-proxy.
 	"cni/10-ptp.conflist": `{
   "cniVersion": "0.4.0", "name": "node",
-  "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "` + podNetwork + `"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]
+  "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "{{.Pods}}"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]
 }
 `,
 	"etc/kubelet.yaml": `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://{{.Folder}}/containerd.sock
-clusterDNS: [` + nodeAddress + `]
+clusterDNS: [{{.ControlPlane}}]
 clusterDomain: cluster.local
 cgroupDriver: cgroupfs
 cgroupRoot: /{{.Cgroup}}
@@ -391,7 +418,7 @@ nodeStatusUpdateFrequency: 5s
 kind: KubeProxyConfiguration
 mode: nftables
 bindAddress: 0.0.0.0
-hostnameOverride: node-1
+hostnameOverride: {{.Name}}
 clusterCIDR: ` + podNetwork + `
 clientConnection: {kubeconfig: "{{.Folder}}/etc/kubeconfig"}
 conntrack: {maxPerCore: 0, min: 0}

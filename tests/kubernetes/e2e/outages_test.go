@@ -42,12 +42,12 @@ type seen struct {
 	errors                        map[string]float64
 }
 
-// watch starts a watcher of a cluster of CloudNativePG's and waits until it commits.
-func (n *node) watch(namespace, cluster string) *watcher {
+// watch starts a watcher of a cluster of CloudNativePG's on a class and waits until it commits.
+func (n *node) watch(namespace, cluster, class string) *watcher {
 	n.t.Helper()
 	// As the canaries in the pods, it has a CPU when it wants one: what it waits for is the database.
 	process := n.start(testkit.Tool(n.t, "chrt"), "--rr", "1", filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "loadgen"), "canary",
-		"--profile=write-mostly", fmt.Sprint("--rate=", watcherRate), "--when-down=wait", "--timeout=10s", "--warmup=1s", "--database=watched", "--storageclass="+held,
+		"--profile=write-mostly", fmt.Sprint("--rate=", watcherRate), "--when-down=wait", "--timeout=10s", "--warmup=1s", "--database=watched", "--storageclass="+class,
 		"--web.listen-address="+watcherAddress, "--dsn="+n.dsn(namespace, cluster))
 	w := &watcher{n, process}
 	testkit.Eventually(n.t, patience, func() error {
@@ -173,15 +173,22 @@ func (w *watcher) outage(what string, happens func()) {
 	}
 }
 
+// standby is the instance of a class's PostgreSQL that is not the primary.
+func (n *node) standby(class string) (standby string) {
+	n.t.Helper()
+	primary := n.primary(class)
+	for _, pod := range strings.Fields(n.kubectl("get", "pods", "--namespace=db-"+class, "--selector=cnpg.io/cluster=postgresql-"+class+",cnpg.io/podRole=instance", "--output=jsonpath={.items[*].metadata.name}")) {
+		if pod != primary {
+			standby = pod
+		}
+	}
+	return standby
+}
+
 // switchOver has the operator make the other instance of the class held the primary, as `kubectl cnpg promote` does.
 func (n *node) switchOver() (before, after string) {
 	n.t.Helper()
-	before = n.primary(held)
-	for _, pod := range strings.Fields(n.kubectl("get", "pods", "--namespace=db-held", "--selector=cnpg.io/cluster=postgresql-held,cnpg.io/podRole=instance", "--output=jsonpath={.items[*].metadata.name}")) {
-		if pod != before {
-			after = pod
-		}
-	}
+	before, after = n.primary(held), n.standby(held)
 	n.kubectl("patch", "cluster/postgresql-held", "--namespace=db-held", "--subresource=status", "--type=merge", fmt.Sprintf(
 		`--patch={"status": {"targetPrimary": %q, "targetPrimaryTimestamp": %q, "phase": "Switchover in progress", "phaseReason": "Switching over to %s"}}`,
 		after, time.Now().Format("2006-01-02T15:04:05.000000Z07:00"), after))

@@ -86,14 +86,13 @@ func detachLoop(name string) {
 	}
 }
 
-// removeCgroups removes the node's cgroups, from the leaves. Processes that were just killed
+// removeCgroups removes the nodes' cgroups, whose names begin with this one, from the leaves. Processes that were just killed
 // may be in them for a moment more.
 func removeCgroups(name string) {
 	for range 100 {
-		hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
-		if _, err := os.Stat("/sys/fs/cgroup/" + name); err == nil {
-			hierarchies = append(hierarchies, "/sys/fs/cgroup/"+name)
-		}
+		hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/" + name + "*")
+		unified, _ := filepath.Glob("/sys/fs/cgroup/" + name + "*")
+		hierarchies = append(hierarchies, unified...)
 		if len(hierarchies) == 0 {
 			return
 		}

@@ -1,0 +1,212 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// replicated is the class whose volumes have a replica on each of three nodes.
+const replicated = "longhorn-r3"
+
+// TestThreeNodes runs a PostgreSQL with a standby, by CloudNativePG, on Longhorn volumes whose three replicas are on three nodes, and
+// takes nodes and their network away. Prometheus and what else must stay is on the first node, the databases are on the others.
+func TestThreeNodes(t *testing.T) {
+	began := time.Now()
+	n := startCluster(t, 3)
+	step, part := n.progress("three-nodes-steps.txt", began)
+	t.Cleanup(n.linger)
+	step("three nodes ready")
+	n.loadImages()
+	step("images made and loaded")
+	n.schedule("node-1")
+	n.applyCRDs()
+	n.kubectl("create", "namespace", "monitoring")
+	n.startPager()
+	n.apply(prometheus)
+	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
+	n.applyCloudNativePG()
+	step("Prometheus' and CloudNativePG's operators run")
+	n.installPlumbline()
+	step("Plumbline installed, and runs")
+	n.installLonghorn()
+	step("Longhorn installed")
+	n.schedule("node-2", "node-3")
+	n.installBench(replicated)
+	n.awaitPostgreSQL(replicated)
+	// The canary is no part of what is taken away.
+	n.schedule("node-1")
+	n.kubectl("rollout", "restart", "deployment/canary-postgresql-"+replicated, "--namespace=db-"+replicated)
+	n.kubectl("rollout", "status", "deployment/canary-postgresql-"+replicated, "--namespace=db-"+replicated, "--timeout=5m")
+	n.schedule()
+	n.kubectl("wait", "--for=jsonpath={.status.robustness}=healthy", "volumes.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
+	step("PostgreSQL, its standby and a canary run")
+	testkit.Eventually(n.t, patience, func() error {
+		return n.targetsUp(map[string]int{"plumbline-node/plumbline-agent": 3, "plumbline-node/plumbline-blockio": 3,
+			"plumbline-node/longhorn-node-exporter": 3, "plumbline/longhorn-exporter": 1, "plumbline/longhorn-manager": 3, "plumbline/openebs-exporter": 1, "plumbline/plumbline-events": 1,
+			"monitoring/prometheus": 1, "monitoring/node-exporter": 3, "monitoring/kubelet": 6,
+			"db-" + replicated + "/postgresql-" + replicated: 2, "db-" + replicated + "/plumbline-canary": 1})
+	})
+	step("all targets up")
+	testkit.Eventually(n.t, patience, func() error { return n.rulesLoaded(n.ruleGroups()) })
+
+	primary, standby := n.primary(replicated), n.standby(replicated)
+	volume := n.longhornVolume(replicated, primary)
+	home, away := n.workerOf("db-"+replicated, primary), n.workerOf("db-"+replicated, standby)
+	part("each agent reports its own node, and each replica has its node", func() {
+		if home == away {
+			t.Fatalf("both instances are on %s", home.Name)
+		}
+		n.eachItsOwn(map[string]string{"db-" + replicated + "/" + primary: home.Name, "db-" + replicated + "/" + standby: away.Name})
+		n.followLonghorn(volume)
+		n.followLonghorn(n.longhornVolume(replicated, standby))
+	})
+	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
+	n.report("three-nodes.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
+	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
+	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
+	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
+	part("the primary's node is drained", n.drainNode)
+	part("no collector fails", func() { testkit.Eventually(n.t, 2*patience, n.none(`plumbline_scrape_collector_success == 0`)) })
+}
+
+// row does something and its end, waits until the volume is well again, writes which alerts fired meanwhile, and returns those of the
+// volume.
+func (n *node) row(what string, v longhornVolume, during func() (mend func())) string {
+	n.t.Helper()
+	began := time.Now()
+	watch := n.watchAlerts()
+	mend := during()
+	over := time.Since(began)
+	mend()
+	testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
+	ours, others := watch(v)
+	n.report("three-nodes.md", fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", what, over.Seconds(), time.Since(began).Seconds(), ours, others))
+	n.t.Logf("%s: over after %s, well again after %s; alerts of the volume: %s; others: %s", what, over, time.Since(began), ours, others)
+	return ours
+}
+
+// eachItsOwn checks that each server, by its name, is reported by the agent of its own node alone, and its volume as well.
+func (n *node) eachItsOwn(servers map[string]string) {
+	n.t.Helper()
+	for server, node := range servers {
+		for _, wanted := range []string{
+			fmt.Sprintf(`plumbline_server_info{server=%q, node=%q}`, server, node),
+			fmt.Sprintf(`plumbline_server_volume_info{server=%q, node=%q, volume!=""}`, server, node),
+			fmt.Sprintf(`rate(plumbline_query_phase_seconds_total{server=%q, node=%q, phase="cpu"}[1m]) > 0`, server, node),
+		} {
+			testkit.Eventually(n.t, patience, n.some(wanted))
+		}
+		for _, metric := range []string{"plumbline_server_info", "plumbline_server_volume_info", "plumbline_query_phase_seconds_total"} {
+			testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`%s{server=%q, node!=%q}`, metric, server, node)))
+		}
+	}
+}
+
+// replicaOn is the replica of a volume on a node.
+func (n *node) replicaOn(v longhornVolume, w *worker) string {
+	n.t.Helper()
+	for _, r := range v.replicas {
+		if n.nodeOf(r) == w.Name {
+			return r
+		}
+	}
+	n.t.Fatalf("no replica of %v is on %s", v, w.Name)
+	return ""
+}
+
+// slowNetwork has everything to a node go slowly: the verdict and kubectl plumbline why name the replica there, no other one, and the node.
+func (n *node) slowNetwork(v longhornVolume, w *worker) {
+	n.t.Helper()
+	slow := n.replicaOn(v, w)
+	// None stands out before: what was at the beginning is forgotten after some minutes.
+	testkit.Eventually(n.t, 2*patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica"}`, v.volume)))
+	n.row("the network to "+w.Name+", where a replica is, is slow", v, func() func() {
+		began := time.Now()
+		mend := n.throttle(w)
+		testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
+		n.keepLine("three-nodes.txt", "slow network to %s: replica %s named after %.0f s", w.Name, slow, time.Since(began).Seconds())
+		testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
+		why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
+		n.keepLine("three-nodes.txt", "%s", why)
+		if !strings.Contains(why, slow) || !strings.Contains(why, w.Name) {
+			n.t.Errorf("kubectl plumbline why does not name %s on %s:\n%s", slow, w.Name, why)
+		}
+		return mend
+	})
+}
+
+// cutNetwork takes a node that only has a replica of the volume off the network: Longhorn goes on without that replica, and rebuilds it.
+func (n *node) cutNetwork(v longhornVolume, w *worker) {
+	n.t.Helper()
+	n.row(w.Name+", where a replica is, is cut off", v, func() func() {
+		mend := n.cut(w)
+		testkit.Eventually(n.t, patience, n.degraded(v))
+		testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`ALERTS{alertname="VolumeDegraded", volume=%q}`, v.volume)))
+		return mend
+	})
+}
+
+// loseNode takes the primary's node off the network for good: CloudNativePG makes the standby the primary, whose volume keeps its claim.
+func (n *node) loseNode(v longhornVolume, w *worker, standby string) {
+	n.t.Helper()
+	other := n.longhornVolume(v.class, standby)
+	watcher := n.watch("db-"+v.class, "postgresql-"+v.class, v.class)
+	defer watcher.end()
+	n.row(w.Name+", where the primary is, is cut off", other, func() func() {
+		var mend func()
+		began := time.Now()
+		watcher.outage("the primary's node is cut off", func() {
+			mend = n.cut(w)
+			testkit.Eventually(n.t, 2*patience, func() error {
+				if now := n.primary(v.class); now != standby {
+					return errors.New("the primary is still " + now)
+				}
+				return nil
+			})
+		})
+		n.keepLine("three-nodes.txt", "the primary's node is cut off: %s is the primary, and answered for a minute, after %.0f s", standby, time.Since(began).Seconds())
+		for _, expression := range []string{
+			fmt.Sprintf(`server:volume:info{server="db-%s/%s", persistentvolumeclaim=%q, volume=%q}`, v.class, standby, standby, other.volume),
+			fmt.Sprintf(`loadgen:volume:info{server="db-%s/%s", volume=%q}`, v.class, standby, other.volume),
+		} {
+			testkit.Eventually(n.t, patience, n.some(expression))
+		}
+		return mend
+	})
+	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-"+v.class, "--namespace=db-"+v.class, "--timeout=10m")
+	testkit.Eventually(n.t, 3*patience, n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume)))
+}
+
+// drainNode drains the primary's node, as before its maintenance: nobody is paged for that.
+func (n *node) drainNode() {
+	n.t.Helper()
+	before, after := n.primary(replicated), n.standby(replicated)
+	w, other := n.workerOf("db-"+replicated, before), n.longhornVolume(replicated, after)
+	// What the former scenario had somebody paged for is over.
+	testkit.Eventually(n.t, 2*patience, n.none(`ALERTS{alertstate="firing", severity="critical"}`))
+	watcher := n.watch("db-"+replicated, "postgresql-"+replicated, replicated)
+	defer watcher.end()
+	alerts := n.row(w.Name+", where the primary is, is drained", other, func() func() {
+		watcher.outage("the primary's node is drained", func() {
+			n.kubectl("drain", w.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=8m")
+			testkit.Eventually(n.t, patience, func() error {
+				if now := n.primary(replicated); now != after {
+					return errors.New("the primary is still " + now)
+				}
+				return nil
+			})
+		})
+		return func() { n.kubectl("uncordon", w.Name) }
+	})
+	if strings.Contains(alerts, "critical") {
+		n.t.Errorf("somebody was paged for a drained node: %s", alerts)
+	}
+	n.awaitPostgreSQL(replicated)
+}
