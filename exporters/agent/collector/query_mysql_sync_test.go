@@ -174,7 +174,7 @@ func TestQueryMySQLSync(t *testing.T) {
 			do := s.client(t)
 			s.learn(t)
 			// Of many, the median: what disturbs the machine for a moment disturbs few.
-			const commits = 31
+			const commits = 21
 			more := func(delay time.Duration) (held, more float64) {
 				s.files.Syncs.Set(delay)
 				defer s.files.Syncs.Set(0)
@@ -211,7 +211,7 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := startSlowServer(t, c.start)
-			const clients, commits = 8, 50
+			const clients, commits = 8, 30
 			var mu sync.Mutex
 			var spans []rig.Span
 			all := func() {

@@ -61,12 +61,11 @@ func (d *scsiDisk) fail(t *rig.Scope, way int) {
 }
 
 // read reads the disk, and returns how long that took and how often the kernel put one of the reads back into its
-// queue.
-func (d *scsiDisk) read(t *rig.Scope) (took time.Duration, requeued uint64) {
+// queue. It fails if something else read the disk meanwhile, or since so many reads were made: what looks at a new disk may take a while.
+func (d *scsiDisk) read(t *rig.Scope, made uint64) (took time.Duration, requeued uint64, err error) {
 	event := filepath.Join(tracing, "events/block/block_rq_requeue/enable")
 	t.Check(os.WriteFile(filepath.Join(tracing, "trace"), nil, 0))
 	t.Check(os.WriteFile(event, []byte("1"), 0))
-	before := statsOf(t, d.name).ReadIOs
 	t.Check(rig.Direct("/dev/"+d.name, func(f *os.File, page []byte) error {
 		began := time.Now()
 		for i := range retryReads {
@@ -77,13 +76,13 @@ func (d *scsiDisk) read(t *rig.Scope) (took time.Duration, requeued uint64) {
 		took = time.Since(began)
 		return nil
 	}))
-	if n := statsOf(t, d.name).ReadIOs - before; n != retryReads {
-		t.Fatalf("the kernel counted %d reads of %d: something else uses %s", n, retryReads, d.name)
-	}
 	t.Check(os.WriteFile(event, []byte("0"), 0))
 	text, err := os.ReadFile(filepath.Join(tracing, "trace"))
 	t.Check(err)
-	return took, uint64(strings.Count(string(text), "block_rq_requeue: "))
+	if n := statsOf(t, d.name).ReadIOs - made; n != retryReads {
+		err = fmt.Errorf("the kernel counted %d reads of %d: something else uses %s", n, retryReads, d.name)
+	}
+	return took, uint64(strings.Count(string(text), "block_rq_requeue: ")), err
 }
 
 // measureRetries compares what blockio measures of a disk that fails with the kernel's trace of requests that go back
@@ -105,45 +104,52 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	})
 	d := newSCSIDisk(t)
 	d.earlier, _, _, _ = counts(before, d.name)
-	retries, atDevice := b.retried(t, d)
 	d.fail(t, scsiAborts)
-	took, requeued := d.read(t)
+	var retries, atDevice float64
+	var took time.Duration
+	var requeued uint64
+	rig.Eventually(t, rig.Patience, func() (err error) {
+		var made uint64
+		retries, atDevice, made = b.retried(t, d)
+		took, requeued, err = d.read(t, made)
+		return err
+	})
 	if requeued == 0 {
 		t.Fatalf("scsi_debug failed no read of %d", retryReads)
 	}
 	attempts := time.Duration(retryReads+requeued) * retryDelay
 	count := outcome.Count{What: "retries", Truth: requeued}
 	seen := outcome.Delay{What: "time of all attempts", Put: attempts.Seconds(), Truth: took.Seconds(), Waited: took.Seconds()}
-	now, seconds := b.retried(t, d)
+	now, seconds, made := b.retried(t, d)
 	count.Counted, seen.Seen = uint64(now-retries), seconds-atDevice
 	logf("retries: %d counted of %d; %.0f ms at the device of %.0f", count.Counted, count.Truth, 1e3*seen.Seen, 1e3*seen.Put)
 	out.Retries = outcome.Remote{Commands: []outcome.Count{count}, Delays: []outcome.Delay{seen}}
 
 	d.fail(t, scsiRefuses)
-	retries, _ = b.retried(t, d)
-	_, refused := d.read(t)
-	now, _ = b.retried(t, d)
-	logf("%d refused at once, %.0f counted as retries", refused, now-retries)
+	_, refused, err := d.read(t, made)
+	t.Check(err)
+	after, _, _ := b.retried(t, d)
+	logf("%d refused at once, %.0f counted as retries", refused, after-now)
 	// The emulator may pause for a while just then.
-	if refused < retryReads/2 || now-retries > float64(refused)/4 {
-		t.Fatalf("of %d requests refused at once, %.0f are counted as retries", refused, now-retries)
+	if refused < retryReads/2 || after-now > float64(refused)/4 {
+		t.Fatalf("of %d requests refused at once, %.0f are counted as retries", refused, after-now)
 	}
 	d.fail(t, 0)
 }
 
-// retried returns what blockio counted of a disk's reads, once it has all of them: retries, and seconds at the device.
-func (b *blocks) retried(t *rig.Scope, d *scsiDisk) (retries, seconds float64) {
+// retried returns what blockio counted of a disk's reads, once it has all that were made: retries, and seconds at the device.
+func (b *blocks) retried(t *rig.Scope, d *scsiDisk) (retries, seconds float64, made uint64) {
 	var m agentproc.Metrics
-	made := d.earlier + statsOf(t, d.name).ReadIOs
+	made = statsOf(t, d.name).ReadIOs
 	rig.Eventually(t, rig.Patience, func() (err error) {
 		if m, err = b.scrape(); err != nil {
 			return err
 		}
-		if read, _, _, _ := counts(m, d.name); read != made {
-			return fmt.Errorf("%d of %d reads of %s are counted", read, made, d.name)
+		if read, _, _, _ := counts(m, d.name); read != d.earlier+made {
+			return fmt.Errorf("%d of %d reads of %s are counted", read, d.earlier+made, d.name)
 		}
 		return nil
 	})
 	return m.Sum("ebpf_exporter_blkio_retries_total", "device", d.name, "op", "read"),
-		m.Seconds("ebpf_exporter_blkio_device_seconds", "device", d.name, "op", "read")
+		m.Seconds("ebpf_exporter_blkio_device_seconds", "device", d.name, "op", "read"), made
 }

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -44,11 +43,7 @@ func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential
 	}
 	common := []string{"--no-defaults", "--datadir=/run/data", "--tmpdir=/run", "--secure-file-priv=NULL"}
 	m.initialise(t, common)
-	for _, a := range args {
-		if logs, ok := strings.CutPrefix(a, "--innodb-log-group-home-dir="); ok {
-			run(t, "mv", filepath.Join(m.Dir, "data", "#innodb_redo"), filepath.Join(m.root, logs))
-		}
-	}
+	m.moveLog(t, "#innodb_redo", args)
 	args = append(append(common, "--socket=/run/s", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--pid-file=/run/pid",
 		"--mysqlx-bind-address=127.0.0.1", fmt.Sprintf("--mysqlx-port=%d", m.XPort), "--mysqlx-socket=/run/x"), args...)
 	cmd := m.command(t, "mysqld", args...)
