@@ -117,7 +117,7 @@ func (n *node) installBench(class string) {
 	n.kubectl("create", "namespace", namespace)
 	n.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=baseline")
 	instances := 1
-	if class == held || len(n.workers) > 0 {
+	if class == held || !n.OneNode() {
 		instances = 2
 	}
 	values := filepath.Join("etc", namespace+".yaml")

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func startCluster(t *testing.T, workers int) *node {
 	n.prepare()
 	n.buildShims()
 	n.run("mount", "--make-rprivate", "/")
-	n.network()
+	n.bridge()
 	n.startControlPlane()
 	n.serveNames()
 	all := map[string]string{}
@@ -78,7 +77,7 @@ func (n *node) startWorker(w *worker) {
 	n.t.Helper()
 	text, err := json.Marshal(w)
 	n.must(err)
-	cmd := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts", os.Args[0], "-test.run=^TestWorker$", "-test.timeout=0")
+	cmd := exec.Command("unshare", apart("-test.run=^TestWorker$", "-test.timeout=0")...)
 	cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
 	log, err := os.Create(n.path("log", w.Name))
 	n.must(err)
@@ -89,16 +88,16 @@ func (n *node) startWorker(w *worker) {
 	n.must(cmd.Start())
 	n.t.Cleanup(func() {
 		end.Close()
-		failed := make(chan struct{})
+		ended := make(chan struct{})
 		go func() {
 			cmd.Wait()
-			close(failed)
+			close(ended)
 		}()
 		select {
-		case <-failed:
+		case <-ended:
 		case <-time.After(time.Minute):
 			cmd.Process.Kill()
-			<-failed
+			<-ended
 		}
 		if text, _ := os.ReadFile(log.Name()); n.t.Failed() {
 			n.t.Logf("last words of %s:\n%s", w.Name, text[max(0, len(text)-6000):])
@@ -139,14 +138,10 @@ func TestWorker(t *testing.T) {
 	n.prepare()
 	n.mounts()
 	testkit.Eventually(t, time.Minute, func() error { return exec.Command("ip", "link", "show", "node0").Run() })
-	for _, line := range []string{"link set lo up", "address add " + w.Address + "/24 dev node0", "link set node0 up", "route add default via " + controlPlane} {
-		n.run("ip", strings.Fields(line)...)
-	}
+	n.network("via", controlPlane)
 	for address, pods := range w.Routes {
 		n.run("ip", "route", "add", pods, "via", address)
 	}
-	n.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
-	n.run("hostname", w.Name)
 	n.cgroups()
 	n.startKubelet()
 	_, _ = io.Copy(io.Discard, os.Stdin)

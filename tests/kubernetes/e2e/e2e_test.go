@@ -39,12 +39,7 @@ func TestOnNode(t *testing.T) {
 	n.kubectl("apply", "--server-side", "-f", n.path("etc", "provisioner.yaml"))
 	n.apply(heldClass)
 	n.kubectl("apply", "--server-side", "-f", filepath.Join(testkit.Root(), "manifests", "examples", "storage-classes", control+".yaml"))
-	n.applyCRDs()
-	n.kubectl("create", "namespace", "monitoring")
-	pages := n.startPager()
-	n.apply(prometheus)
-	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
-	n.applyCloudNativePG()
+	pages := n.installOperators()
 	step("Prometheus' and CloudNativePG's operators run")
 	n.installPlumbline()
 	step("Plumbline installed, and runs")
@@ -190,6 +185,18 @@ func (n *node) nothingLeft() {
 	if left := n.kubectl("get", "namespaces", "--output=name"); strings.Contains(left, "plumbline") {
 		n.t.Errorf("left behind: %s", left)
 	}
+}
+
+// installOperators installs Prometheus' and CloudNativePG's operators, a Prometheus and an Alertmanager, which reports to the returned pager.
+func (n *node) installOperators() *pager {
+	n.t.Helper()
+	n.applyCRDs()
+	n.kubectl("create", "namespace", "monitoring")
+	pages := n.startPager()
+	n.apply(prometheus)
+	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
+	n.applyCloudNativePG()
+	return pages
 }
 
 // applyCRDs applies the operator's definitions and Longhorn's.

@@ -29,7 +29,7 @@ type longhornFault struct {
 // alerts that fired meanwhile.
 func (n *node) longhornFaults(v longhornVolume) {
 	n.t.Helper()
-	n.report("longhorn-faults.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
+	n.report("longhorn-faults.md", faultTable)
 	for _, f := range []longhornFault{
 		{what: "a replica's process is killed", begin: n.killedReplica, over: n.degraded},
 		{what: "a replica's process is stopped for a minute", begin: n.stoppedReplica, over: n.minute, alert: stuck},
@@ -52,12 +52,23 @@ func (n *node) longhornFaults(v longhornVolume) {
 		if mend != nil {
 			mend()
 		}
-		testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
-		well := time.Since(began)
-		ours, others := watch(v)
-		n.report("longhorn-faults.md", fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", f.what, over.Seconds(), well.Seconds(), ours, others))
-		n.t.Logf("%s: over after %s, well again after %s; alerts of the volume: %s; others: %s", f.what, over, well, ours, others)
+		n.reportFault("longhorn-faults.md", f.what, v, began, over, watch)
 	}
+}
+
+// faultTable is the head of the table of faults.
+const faultTable = "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n"
+
+// reportFault waits until the volume is well again after a fault that is mended, and writes the fault's row. It returns the alerts of the
+// volume that fired meanwhile.
+func (n *node) reportFault(file, what string, v longhornVolume, began time.Time, over time.Duration, watch func(longhornVolume) (ours, others string)) string {
+	n.t.Helper()
+	testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
+	well := time.Since(began)
+	ours, others := watch(v)
+	n.report(file, fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", what, over.Seconds(), well.Seconds(), ours, others))
+	n.t.Logf("%s: over after %s, well again after %s; alerts of the volume: %s; others: %s", what, over, well, ours, others)
+	return ours
 }
 
 // watchAlerts looks at the alerts that fire once a second, until the returned function is called. It returns those that are about the

@@ -62,7 +62,7 @@ func startNode(t *testing.T) *node {
 	n.prepare()
 	n.buildShims()
 	n.mounts()
-	n.network()
+	n.bridge()
 	n.cgroups()
 	n.startControlPlane()
 	n.startKubelet()
@@ -178,15 +178,21 @@ func (n *node) mounts() {
 	n.run("mount", "--make-rshared", "/")
 }
 
-// network gives the namespace an address of its own and a default route, which kubelet and
+// bridge makes the link node0, on which pods' and workers' are, and its network.
+func (n *node) bridge() {
+	n.t.Helper()
+	n.run("ip", "link", "add", "node0", "type", "bridge")
+	n.network("dev", "node0")
+}
+
+// network gives the namespace an address of its own, on the link node0, and a default route, which kubelet and
 // kube-apiserver look for.
-func (n *node) network() {
+func (n *node) network(route ...string) {
 	n.t.Helper()
 	n.run("ip", "link", "set", "lo", "up")
-	n.run("ip", "link", "add", "node0", "type", "bridge")
 	n.run("ip", "address", "add", n.Address+"/24", "dev", "node0")
 	n.run("ip", "link", "set", "node0", "up")
-	n.run("ip", "route", "add", "default", "dev", "node0")
+	n.run("ip", append([]string{"route", "add", "default"}, route...)...)
 	n.must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
 	n.run("hostname", n.Name)
 }

@@ -185,6 +185,16 @@ func (n *node) standby(class string) (standby string) {
 	return standby
 }
 
+// primaryIs is nil once the primary of a class's PostgreSQL is this pod.
+func (n *node) primaryIs(class, pod string) func() error {
+	return func() error {
+		if now := n.primary(class); now != pod {
+			return fmt.Errorf("the primary is %s, not %s", now, pod)
+		}
+		return nil
+	}
+}
+
 // switchOver has the operator make the other instance of the class held the primary, as `kubectl cnpg promote` does.
 func (n *node) switchOver() (before, after string) {
 	n.t.Helper()
@@ -192,12 +202,7 @@ func (n *node) switchOver() (before, after string) {
 	n.kubectl("patch", "cluster/postgresql-held", "--namespace=db-held", "--subresource=status", "--type=merge", fmt.Sprintf(
 		`--patch={"status": {"targetPrimary": %q, "targetPrimaryTimestamp": %q, "phase": "Switchover in progress", "phaseReason": "Switching over to %s"}}`,
 		after, time.Now().Format("2006-01-02T15:04:05.000000Z07:00"), after))
-	testkit.Eventually(n.t, patience, func() error {
-		if now := n.primary(held); now != after {
-			return fmt.Errorf("the primary is %s", now)
-		}
-		return nil
-	})
+	testkit.Eventually(n.t, patience, n.primaryIs(held, after))
 	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-held", "--namespace=db-held", "--timeout=8m")
 	return before, after
 }

@@ -37,6 +37,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// apart are unshare's arguments to run this program in namespaces of its own, which end with it.
+func apart(args ...string) []string {
+	return append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts", os.Args[0]}, args...)
+}
+
 func outside() (int, error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("a node needs root")
@@ -54,7 +59,7 @@ func outside() (int, error) {
 	defer removeCgroups(filepath.Base(folder))
 	defer detachLoops(folder)
 	defer leaveLonghorn(folder)
-	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts", os.Args[0]}, os.Args[1:]...)
+	args := apart(os.Args[1:]...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := exec.CommandContext(ctx, "unshare", args...)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,12 +25,7 @@ func TestThreeNodes(t *testing.T) {
 	n.loadImages()
 	step("images made and loaded")
 	n.schedule("node-1")
-	n.applyCRDs()
-	n.kubectl("create", "namespace", "monitoring")
-	n.startPager()
-	n.apply(prometheus)
-	n.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: longhorn-system}\n")
-	n.applyCloudNativePG()
+	n.installOperators()
 	step("Prometheus' and CloudNativePG's operators run")
 	n.installPlumbline()
 	step("Plumbline installed, and runs")
@@ -68,7 +62,7 @@ func TestThreeNodes(t *testing.T) {
 		n.followLonghorn(n.longhornVolume(replicated, standby))
 	})
 	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
-	n.report("three-nodes.md", "| fault | over after | alerts of the volume, after seconds | other alerts |\n|---|---|---|---|\n")
+	n.report("three-nodes.md", faultTable)
 	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
 	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
@@ -85,11 +79,7 @@ func (n *node) row(what string, v longhornVolume, during func() (mend func())) s
 	mend := during()
 	over := time.Since(began)
 	mend()
-	testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
-	ours, others := watch(v)
-	n.report("three-nodes.md", fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", what, over.Seconds(), time.Since(began).Seconds(), ours, others))
-	n.t.Logf("%s: over after %s, well again after %s; alerts of the volume: %s; others: %s", what, over, time.Since(began), ours, others)
-	return ours
+	return n.reportFault("three-nodes.md", what, v, began, over, watch)
 }
 
 // eachItsOwn checks that each server, by its name, is reported by the agent of its own node alone, and its volume as well.
@@ -153,7 +143,7 @@ func (n *node) cutNetwork(v longhornVolume, w *worker) {
 	})
 }
 
-// loseNode takes the primary's node off the network for good: CloudNativePG makes the standby the primary, whose volume keeps its claim.
+// loseNode takes the primary's node off the network until CloudNativePG has made the standby the primary, whose volume keeps its claim.
 func (n *node) loseNode(v longhornVolume, w *worker, standby string) {
 	n.t.Helper()
 	other := n.longhornVolume(v.class, standby)
@@ -164,12 +154,7 @@ func (n *node) loseNode(v longhornVolume, w *worker, standby string) {
 		began := time.Now()
 		watcher.outage("the primary's node is cut off", func() {
 			mend = n.cut(w)
-			testkit.Eventually(n.t, 2*patience, func() error {
-				if now := n.primary(v.class); now != standby {
-					return errors.New("the primary is still " + now)
-				}
-				return nil
-			})
+			testkit.Eventually(n.t, 2*patience, n.primaryIs(v.class, standby))
 		})
 		n.keepLine("three-nodes.txt", "the primary's node is cut off: %s is the primary, and answered for a minute, after %.0f s", standby, time.Since(began).Seconds())
 		for _, expression := range []string{
@@ -196,12 +181,7 @@ func (n *node) drainNode() {
 	alerts := n.row(w.Name+", where the primary is, is drained", other, func() func() {
 		watcher.outage("the primary's node is drained", func() {
 			n.kubectl("drain", w.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=8m")
-			testkit.Eventually(n.t, patience, func() error {
-				if now := n.primary(replicated); now != after {
-					return errors.New("the primary is still " + now)
-				}
-				return nil
-			})
+			testkit.Eventually(n.t, patience, n.primaryIs(replicated, after))
 		})
 		return func() { n.kubectl("uncordon", w.Name) }
 	})
