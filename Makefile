@@ -150,7 +150,7 @@ e2e-distributed: ## The rules on Thanos (two clusters, pairs of everything, some
 .PHONY: e2e-traces
 e2e-traces: build ## Traces of commits, across nodes, in a real Jaeger; three minutes and the build.
 	@tools/build longhorn-engine jaeger
-	@$(GO) test -tags e2e -count=1 -v -timeout 20m -run TracesInJaeger ./exporters/agent/collector
+	@$(GO) test -tags e2e -count=1 -v -timeout 20m -run TracesInJaeger ./exporters/agent/replica
 
 .PHONY: e2e-storage
 e2e-storage: build ## The lab on real Ceph RBD and GlusterFS, their figures beside the systems' own; about 25 minutes.
@@ -216,9 +216,9 @@ test-all: test e2e-kubernetes e2e-nodes e2e-distributed e2e-storage e2e-traces #
 bench: build ## What measuring costs, as ratios in one run: per block I/O, per replica write, per transaction; minutes, on a quiet machine.
 	@tools/install-packages bpf test bench
 	@$(GO) test -run '^$$' -bench Overhead -benchtime 1x -v ./exporters/blockio
-	@$(GO) test -run '^$$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/collector
-	@$(GO) test -run '^$$' -bench StatementCost -benchtime 1x -timeout 1h -v ./exporters/agent/collector
-	@$(GO) test -run '^$$' -bench 'Trace$$' -benchtime 1x -v ./exporters/agent/collector
+	@$(GO) test -run '^$$' -bench ReplicaEngine -benchtime 1x -v ./exporters/agent/replica
+	@$(GO) test -run '^$$' -bench StatementCost -benchtime 1x -timeout 1h -v ./exporters/agent/query
+	@$(GO) test -run '^$$' -bench 'Trace$$' -benchtime 1x -v ./exporters/agent/tracer
 	@$(GO) run ./tests/overhead --agent=$(BIN)/plumbline-agent
 
 .PHONY: bench-objects
@@ -231,9 +231,9 @@ bench-objects: ## Memory of the programs that follow Kubernetes' objects, with 1
 bench-wires: ## What following NVMe/TCP and iSCSI costs, in a guest whose kernel has both ends; about 8 minutes.
 	@tools/install-packages kernels
 	@mkdir -p build/kernels-wires build/results
-	@CGO_ENABLED=0 $(GO) test -c -o build/kernels-wires/collector.test ./exporters/agent/collector
+	@CGO_ENABLED=0 $(GO) test -c -o build/kernels-wires/fabric.test ./exporters/agent/fabric
 	@$(GO) run ./tests/kernels --timeout=30m boot --share=build/kernels-wires 6.12 -- \
-		build/kernels-wires/collector.test -test.run '^$$' -test.bench Fabric -test.benchtime 1x -test.v -bench.results=/run/host
+		build/kernels-wires/fabric.test -test.run '^$$' -test.bench Fabric -test.benchtime 1x -test.v -bench.results=/run/host
 	@cp build/kernels-wires/*.jsonl build/results/
 
 # Where an emulator's figures are ratios of what is emulated; the machine's own are make bench's.
@@ -242,9 +242,9 @@ KERNEL ?= 6.12
 bench-kernel: ## What following a statement costs on another kernel (KERNEL), in a guest; about 20 minutes.
 	@tools/install-packages kernels test bench
 	@mkdir -p build/kernels-bench build/results
-	@CGO_ENABLED=0 $(GO) test -c -o build/kernels-bench/collector.test ./exporters/agent/collector
+	@CGO_ENABLED=0 $(GO) test -c -o build/kernels-bench/query.test ./exporters/agent/query
 	@$(GO) run ./tests/kernels --timeout=60m boot --share=build/kernels-bench $(KERNEL) -- \
-		build/kernels-bench/collector.test -test.run '^$$' -test.bench StatementCost -test.benchtime 1x -test.timeout 1h -test.v \
+		build/kernels-bench/query.test -test.run '^$$' -test.bench StatementCost -test.benchtime 1x -test.timeout 1h -test.v \
 		-bench.results=/run/host -bench.command='make bench-kernel KERNEL=$(KERNEL)'
 	@for file in build/kernels-bench/*.jsonl; do cp $$file build/results/$(KERNEL)-$${file##*/}; done
 
@@ -289,7 +289,7 @@ lint: ## Formatting, go vet, staticcheck, and the rules' syntax.
 	@if command -v clang-format-14 >/dev/null; then find exporters -name '*.bpf.c' -o -name '*.h' | xargs clang-format-14 --dry-run --Werror; \
 		else echo "the BPF sources' layout is not checked: no clang-format-14"; fi
 	@$(GO) vet ./...
-	@$(GO) vet -tags e2e ./tests/kubernetes/... ./tests/storage
+	@$(GO) vet -tags e2e ./...
 	@tools/build staticcheck promtool
 	@PATH="$(GO_DIR):$$PATH" CGO_ENABLED=0 $(BIN)/staticcheck ./...
 	@$(BIN)/promtool check rules --lint=all --lint-fatal rules/*.rules.yaml rules/optional/*.rules.yaml >/dev/null

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// logBurst and logInterval bound a log that others cause lines of: so many at once, and then
-	// one line in so long.
-	logBurst    = 50
-	logInterval = time.Second
+	// LogBurst bounds a log that others cause lines of: so many at once, and then one line in each LogInterval.
+	LogBurst = 50
+	// LogInterval is that time.
+	LogInterval = time.Second
 )
 
 // boundedHandler drops the lines of a log above its rate, and logs their number with the next line.
@@ -29,8 +29,9 @@ type logBudget struct {
 	dropped int
 }
 
-func newBoundedHandler(h slog.Handler) boundedHandler {
-	return boundedHandler{h, &logBudget{now: time.Now, left: logBurst, filled: time.Now()}}
+// NewBoundedHandler returns a handler that passes on LogBurst lines at once, and then one in each LogInterval.
+func NewBoundedHandler(h slog.Handler) boundedHandler {
+	return boundedHandler{h, &logBudget{now: time.Now, left: LogBurst, filled: time.Now()}}
 }
 
 // Handle implements slog.Handler.
@@ -61,9 +62,9 @@ func (b *logBudget) take() (dropped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	if n := int(now.Sub(b.filled) / logInterval); n > 0 {
-		b.left = min(logBurst, b.left+n)
-		b.filled = b.filled.Add(time.Duration(n) * logInterval)
+	if n := int(now.Sub(b.filled) / LogInterval); n > 0 {
+		b.left = min(LogBurst, b.left+n)
+		b.filled = b.filled.Add(time.Duration(n) * LogInterval)
 	}
 	if b.left == 0 {
 		b.dropped++

@@ -1,7 +1,5 @@
-// Package collector holds the node agent's collectors, one per file group: volume (which block device is which volume),
-// device (which has requests and gets nowhere), disk (who uses which), query (where a statement's time goes), replica (what each replica of a
-// volume adds), nvme and iscsi (the same for volumes over NVMe over Fabrics and iSCSI) and trace (one statement through
-// all layers).
+// Package collector is what the node agent's collectors share: their options, how they export series and run, and what
+// one of them finds for others.
 package collector
 
 import (
@@ -35,14 +33,6 @@ type Options struct {
 	Dispatcher *platform.Dispatcher
 	// Boundary is how programs shall watch calls on sockets; empty is the way that fits the kernel.
 	Boundary platform.Boundary
-	// Query are the query collector's own options.
-	Query QueryOptions
-	// NVMe and ISCSI are the own ones of the collectors nvme and iscsi.
-	NVMe, ISCSI FabricOptions
-	// Trace are the trace collector's own.
-	Trace TraceOptions
-	// Disk are the disk collector's own.
-	Disk DiskOptions
 	// Replicas are the replicas on this node, which the collector replica finds, and Servers the database servers, which
 	// query finds; nil if nobody reads them.
 	Replicas *Replicas
@@ -51,16 +41,16 @@ type Options struct {
 	Tracing *Tracing
 }
 
-// calls returns Calls, or new ones.
-func (o Options) calls() *foreign.Calls {
+// SharedCalls returns Calls, or new ones.
+func (o Options) SharedCalls() *foreign.Calls {
 	if o.Calls != nil {
 		return o.Calls
 	}
 	return foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
 }
 
-// dispatcher returns Dispatcher, or a new one.
-func (o Options) dispatcher() *platform.Dispatcher {
+// SharedDispatcher returns Dispatcher, or a new one.
+func (o Options) SharedDispatcher() *platform.Dispatcher {
 	if o.Dispatcher != nil {
 		return o.Dispatcher
 	}
@@ -79,28 +69,7 @@ type Collector interface {
 	Close() error
 }
 
-// Factory makes a collector from Options; it touches nothing outside before Start.
-type Factory func(Options) (Collector, error)
-
-// Entry is a collector the agent knows.
-type Entry struct {
-	Name    string
-	Help    string
-	Default bool
-	New     Factory
-}
-
-// All lists the agent's collectors. A new collector is a new file and one line here.
-func All() []Entry {
-	return []Entry{
-		// Before query and replica, whose programs write to its ring.
-		{"trace", "Statements followed through the layers, one by one: which part of a commit is which layer's, and the slowest as pictures at /slowest. Needs the collector query; costs 1 us for each sleep and block request.", false, NewTrace},
-		{"volume", "Which block device is which volume, claim and storage class.", true, NewVolume},
-		{"device", "Which block devices have requests and complete none.", true, NewDevice},
-		{"disk", "Who uses which disk: requests, bytes and time in the device by pod, replica and the kernel's own work.", true, NewDisk},
-		{"query", "How long database statements take and where their time goes.", true, NewQuery},
-		{"replica", "How long each replica of a volume takes, and what replication adds.", true, NewReplica},
-		{"nvme", "How long volumes over NVMe over Fabrics take on each path, and where this node serves them.", true, NewNVMe},
-		{"iscsi", "How long volumes over iSCSI take in each session, and where this node serves them.", true, NewISCSI},
-	}
+// Pager is a collector with pages of its own beside its metrics.
+type Pager interface {
+	Pages() []exporterkit.Page
 }

@@ -18,10 +18,10 @@ import (
 // PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h.
 const machinePIDNamespace = 0xEFFFFFFC
 
-// setNamespace passes to the programs which process ids this procfs shows (bpf/followed.h). other is true if these are
+// SetNamespace passes to the programs which process ids this procfs shows (bpf/followed.h). other is true if these are
 // not of the agent's own PID namespace.
-func setNamespace(spec *ebpf.CollectionSpec, procfs string) (other bool, err error) {
-	namespace, err := shownNamespace(procfs)
+func SetNamespace(spec *ebpf.CollectionSpec, procfs string) (other bool, err error) {
+	namespace, err := ShownNamespace(procfs)
 	if err != nil {
 		return false, err
 	}
@@ -30,14 +30,14 @@ func setNamespace(spec *ebpf.CollectionSpec, procfs string) (other bool, err err
 			return false, err
 		}
 	}
-	_, err = pidNamespace(procfs)
+	_, err = PIDNamespace(procfs)
 	return err != nil, nil
 }
 
-// shownNamespace returns the number of the PID namespace whose processes a procfs shows: the agent's own, or another
+// ShownNamespace returns the number of the PID namespace whose processes a procfs shows: the agent's own, or another
 // one, read from its first process if the agent may.
-func shownNamespace(procfs string) (uint32, error) {
-	if own, err := pidNamespace(procfs); err == nil {
+func ShownNamespace(procfs string) (uint32, error) {
+	if own, err := PIDNamespace(procfs); err == nil {
 		return own, nil
 	}
 	info, err := os.Stat(filepath.Join(procfs, "1", "ns", "pid"))
@@ -50,7 +50,7 @@ func shownNamespace(procfs string) (uint32, error) {
 // NewDispatcher returns what collectors share that look at calls on sockets of the processes that this procfs shows. Where its
 // PID namespace is not known, collectors that need it report that.
 func NewDispatcher(procfs string) *platform.Dispatcher {
-	namespace, err := shownNamespace(procfs)
+	namespace, err := ShownNamespace(procfs)
 	if err != nil || namespace == machinePIDNamespace {
 		return &platform.Dispatcher{}
 	}
@@ -65,12 +65,12 @@ func NewDispatcherStats(d *platform.Dispatcher) exporterkit.Collector { return d
 
 // Update implements exporterkit.Collector.
 func (s dispatcherStats) Update(ch chan<- prometheus.Metric) error {
-	stats := bpfstats.Stats{Collector: "dispatcher", Programs: programsOf(s.dispatcher.Programs())}
+	stats := bpfstats.Stats{Collector: "dispatcher", Programs: ProgramsOf(s.dispatcher.Programs())}
 	return stats.Update(ch)
 }
 
-// programsOf are the programs whose cost is reported: those that the kernel runs itself.
-func programsOf(crews map[string]*platform.Crew) map[string]bpfstats.Program {
+// ProgramsOf are the programs whose cost is reported: those that the kernel runs itself.
+func ProgramsOf(crews map[string]*platform.Crew) map[string]bpfstats.Program {
 	programs := map[string]bpfstats.Program{}
 	for name, crew := range crews {
 		if !crew.PassedOn() {

@@ -8,9 +8,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// every calls f at an interval, and whenever wake receives, if it is not nil, until ctx ends. What f reads belongs to
+// Every calls f at an interval, and whenever wake receives, if it is not nil, until ctx ends. What f reads belongs to
 // others: a panic in it ends one call, and is logged.
-func every(ctx context.Context, log *slog.Logger, interval time.Duration, wake <-chan struct{}, f func()) {
+func Every(ctx context.Context, log *slog.Logger, interval time.Duration, wake <-chan struct{}, f func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {

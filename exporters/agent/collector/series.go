@@ -12,11 +12,13 @@ import (
 // invalidSeries counts series whose labels could not be sent as they were.
 var invalidSeries atomic.Uint64
 
-func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+// Gauge returns a gauge's series.
+func Gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 	return constant(d, prometheus.GaugeValue, v, labels)
 }
 
-func counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+// Counter returns a counter's series.
+func Counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 	return constant(d, prometheus.CounterValue, v, labels)
 }
 
@@ -72,7 +74,7 @@ func (s *Self) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s *Self) Collect(ch chan<- prometheus.Metric) {
-	ch <- gauge(s.hanging, float64(s.calls.Hanging()))
-	ch <- counter(s.late, float64(s.calls.Late()))
-	ch <- counter(s.invalid, float64(invalidSeries.Load()))
+	ch <- Gauge(s.hanging, float64(s.calls.Hanging()))
+	ch <- Counter(s.late, float64(s.calls.Late()))
+	ch <- Counter(s.invalid, float64(invalidSeries.Load()))
 }

@@ -14,7 +14,7 @@ import (
 func TestInvalidSeries(t *testing.T) {
 	d := prometheus.NewDesc("plumbline_test", "Test.", []string{"name"}, nil)
 	before := invalidSeries.Load()
-	for _, m := range []prometheus.Metric{gauge(d, 1, "a\xffb"), counter(d, 1, "a\xffb")} {
+	for _, m := range []prometheus.Metric{Gauge(d, 1, "a\xffb"), Counter(d, 1, "a\xffb")} {
 		var out dto.Metric
 		if err := m.Write(&out); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestInvalidSeries(t *testing.T) {
 	if n := invalidSeries.Load() - before; n != 2 {
 		t.Errorf("%d series counted, want 2", n)
 	}
-	if err := gauge(d, 1, "one", "too many").Write(&dto.Metric{}); err == nil {
+	if err := Gauge(d, 1, "one", "too many").Write(&dto.Metric{}); err == nil {
 		t.Error("a mistake in the program is hidden")
 	}
 }

@@ -9,19 +9,19 @@ import (
 
 // Kinds of what is not identified.
 const (
-	kindClaim   = "claim"
-	kindProcess = "process"
-	kindServer  = "server"
-	// kindListener are programs that listen where servers do and are none that is known, by the engine whose port it is.
-	kindListener = "listener"
-	// kindReplica are replicas whose disk is not known.
-	kindReplica = "replica"
-	// kindPath are disks of other hosts by the wire, such as nvme.
-	kindPath = "path"
-	// kindBlockDevice are block devices whose counts are wrong.
-	kindBlockDevice = "block_device"
-	// kindLine are lines of the kernel's files that were not understood.
-	kindLine = "line"
+	KindClaim   = "claim"
+	KindProcess = "process"
+	KindServer  = "server"
+	// KindListener are programs that listen where servers do and are none that is known, by the engine whose port it is.
+	KindListener = "listener"
+	// KindReplica are replicas whose disk is not known.
+	KindReplica = "replica"
+	// KindPath are disks of other hosts by the wire, such as nvme.
+	KindPath = "path"
+	// KindBlockDevice are block devices whose counts are wrong.
+	KindBlockDevice = "block_device"
+	// KindLine are lines of the kernel's files that were not understood.
+	KindLine = "line"
 )
 
 var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
@@ -40,24 +40,28 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 		"claim, process and cgroups' lines are there with --kubernetes only. All are as of the latest look, ten seconds ago at the most; a listener may be as old as it takes to look at all network namespaces, 16 of them every ten seconds.",
 	[]string{"node", "kind", "reason"}, nil)
 
-// sendUnidentified sends what is not identified of a kind, by reason.
-func sendUnidentified(ch chan<- prometheus.Metric, node, kind string, counts map[string]int) {
+// SendUnidentified sends what is not identified of a kind, by reason.
+func SendUnidentified(ch chan<- prometheus.Metric, node, kind string, counts map[string]int) {
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		ch <- gauge(unidentifiedDesc, float64(counts[reason]), node, kind, reason)
+		ch <- Gauge(unidentifiedDesc, float64(counts[reason]), node, kind, reason)
 	}
 }
 
 const (
 	// Reasons why a server is not identified.
-	reasonDataDirectory = "data_directory"
-	reasonDevice        = "device"
-	reasonVolume        = "volume"
+	ReasonDataDirectory = "data_directory"
+	// ReasonDevice is that its disk is not known.
+	ReasonDevice = "device"
+	// ReasonVolume is that its disk is no volume's.
+	ReasonVolume = "volume"
 	// Of a listener: its network namespace is not looked at.
-	reasonNamespace = "namespace"
+	ReasonNamespace = "namespace"
 	// Of a block device: its requests.
-	reasonInFlight = "in_flight"
+	ReasonInFlight = "in_flight"
 	// Of a line: the file it is in.
-	reasonStat      = "stat"
-	reasonTCP       = "tcp"
-	reasonDiskstats = "diskstats"
+	ReasonStat = "stat"
+	// ReasonTCP is a network namespace's list of sockets.
+	ReasonTCP = "tcp"
+	// ReasonDiskstats is /proc/diskstats.
+	ReasonDiskstats = "diskstats"
 )

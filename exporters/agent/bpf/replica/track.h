@@ -186,7 +186,7 @@ enum room {
 };
 
 /* Sizes are the kernel's memory. Those given as 1 depend on the number of volumes and are set
- * by user space before loading (replica_sizes.go). */
+ * by user space before loading (exporters/agent/replica/sizes.go). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

@@ -1,0 +1,9 @@
+package disk
+
+import (
+	"testing"
+
+	"github.com/plumbline/plumbline/tests/world"
+)
+
+func TestMain(m *testing.M) { world.Main(m) }

@@ -1,0 +1,35 @@
+package query
+
+import (
+	"testing"
+)
+
+// Notices of many processes need no more room than those of a few, and report that there were more.
+func TestNoticesBounded(t *testing.T) {
+	n := newNotices()
+	for pid := 1; pid <= maxNotices; pid++ {
+		n.add(pid)
+		n.add(pid) // one process twice is one
+	}
+	if pids, more := n.take(); len(pids) != maxNotices || more {
+		t.Errorf("%d processes, more: %v", len(pids), more)
+	}
+	for pid := 1; pid <= 10000; pid++ {
+		n.add(pid)
+	}
+	if pids, more := n.take(); len(pids) != maxNotices || !more {
+		t.Errorf("%d processes of 10,000, more: %v", len(pids), more)
+	}
+	n.add(0) // of another PID namespace
+	if pids, more := n.take(); len(pids) != 0 || !more {
+		t.Errorf("%v, more: %v for an unknown process", pids, more)
+	}
+	if pids, more := n.take(); len(pids) != 0 || more {
+		t.Errorf("%v, more: %v without notices", pids, more)
+	}
+	select {
+	case <-n.ready:
+	default:
+		t.Error("nobody is notified")
+	}
+}

@@ -1,0 +1,611 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+const (
+	otherNumber = uint32(0)
+	// settleTime is how long a server may take to listen before it is named without a port.
+	settleTime = 30 * time.Second
+
+	// lookAgain is how long what is known of a server is taken to hold while it runs.
+	lookAgain = 5 * time.Minute
+)
+
+// kernel is the kernel side as a fleet uses it.
+type kernel interface {
+	adopt(s server.Server, number uint32) error
+	// forget ends to follow all processes and threads with a server's number; with otherNumber those of this server.
+	forget(s server.Server, number uint32) error
+	// leaveWakes ends to look at wake-ups, as no server is followed that adopt would do that for.
+	leaveWakes() error
+	// describe passes to the programs what they need to know of a server.
+	describe(number uint32, s sighting) error
+	clear(number uint32) error
+	// places returns what was counted of a server's queries, where there is a place for them. retire makes one of them
+	// unknown to the programs, and empty makes it free.
+	places(number uint32) ([]place, error)
+	retire(number, index uint32) error
+	empty(number, index uint32) error
+	read(number uint32) (totals, error)
+	// unmarked counts the processes and threads of a server that the kernel had no memory for.
+	unmarked(number uint32) (uint64, error)
+	// census counts the processes and threads of all servers.
+	census() (census, error)
+}
+
+// sighting is what a look at a server found; all of it was read without holding a lock.
+type sighting struct {
+	server.Server
+	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
+	waitEvent   uint64
+	noWaitEvent error
+	// status is where its processes keep where their status is, or 0; noStatus is why.
+	status   uint64
+	noStatus error
+	// places are where its files are; noPlaces is why that is not known.
+	places   []serverPlace
+	noPlaces error
+	// pod is which pod it is in, if any; untrusted is true if it only seems to be in one.
+	pod       pod.ID
+	untrusted bool
+}
+
+// follower is a running server that is followed.
+type follower struct {
+	sighting
+	number uint32
+	// label is the server label, or empty while it is not decided; wish is what it was made from. See naming.
+	label string
+	wish  wish
+	since time.Time
+	// looked is when the server was last looked at in full.
+	looked time.Time
+	// probed is the TLS library that is probed for it, if tls.
+	probed fileID
+	tls    bool
+	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program saw.
+	unheard uint64
+	// unmarked is kernel.unmarked when all its processes and threads were last marked.
+	unmarked uint64
+	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it
+	// failed otherwise but for one that is not trusted. A failure is logged once: tlsTold is the library that failed.
+	tlsTried, tlsTold server.Library
+	tlsTries          int
+	// seen are its queries' places as they were last; noQueryIDs is true if it was reported that there are none.
+	seen       map[uint32]*seenPlace
+	noQueryIDs bool
+}
+
+// account is what is counted for one server label, over the restarts of its server.
+type account struct {
+	engine  string
+	ended   totals
+	created time.Time
+	// shown is what was exported last, by command and phase: a counter never decreases.
+	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
+	// queries is what is counted by query; nil where no identifiers are read.
+	queries *queries
+	last    time.Time
+	// heir is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
+	heir *identity
+}
+
+type accountKey struct{ label, engine string }
+
+// fleet is the set of servers that are followed.
+type fleet struct {
+	log          *slog.Logger
+	kernel       kernel
+	limit        int
+	followers    map[server.ID]*follower
+	accounts     map[accountKey]*account
+	hasOther     bool
+	overflows    uint64
+	attachErrors map[string]*attachError
+	// free are the numbers that nobody has, and leaving the servers that ended whose numbers somebody may have.
+	free    []uint32
+	leaving []*leaving
+	// walked is the time of the servers for whose numbers the tasks were walked over last.
+	walked time.Time
+	// otherUnheard is follower.unheard of the servers without series of their own.
+	otherUnheard uint64
+	// unfollowed are the processes that were not followed at the last walk, for there were too many, or whose turn to
+	// be looked at has not come; folded are the accounts that went to server="other" before their time.
+	unfollowed int
+	folded     uint64
+	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries of servers that
+	// ended. Both take time and are done where these are emptied.
+	wanted   []server.Server
+	unwanted []fileID
+	// pods are those of the servers, by UID, as far as their names are known; shared are the pods, and their containers
+	// as UID/CONTAINER, that have had several servers at once. onCluster is true if there are pods.
+	pods      map[string]pod.Pod
+	shared    map[string]bool
+	onCluster bool
+	// renamed counts the servers that got another label.
+	renamed uint64
+	// deny are the labels of servers that are not followed, nil of none, and denied those servers.
+	deny   *regexp.Regexp
+	denied map[server.ID]bool
+	// torn are statements under way that could not be read.
+	torn uint64
+	// top is how many queries of each server have series of their own; 0: none, and they are not distinguished.
+	top int
+}
+
+// attachError counts what went wrong with the servers of one label.
+type attachError struct {
+	count uint64
+	last  time.Time
+}
+
+// perSlot bounds what is kept for servers without series of their own: as many times what may
+// have such. It holds for servers that are followed, for accounts and for labels of errors.
+const perSlot = 4
+
+func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
+	f := &fleet{log: log, kernel: k, limit: limit,
+		followers: map[server.ID]*follower{}, denied: map[server.ID]bool{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
+	for n := otherNumber + 1; n <= uint32(limit); n++ {
+		f.free = append(f.free, n)
+	}
+	return f
+}
+
+// update compares all servers found with those followed. It reports whether all there is to
+// know of them is known.
+func (f *fleet) update(found []sighting, now time.Time) bool {
+	there := map[server.ID]bool{}
+	for _, s := range found {
+		there[s.ID] = true
+	}
+	f.keep(there, now)
+	f.take(found, now)
+	return f.settled(now)
+}
+
+// keep leaves the servers that are not there any more, and forgets what is old.
+func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
+	wakes := false
+	for id, fo := range f.followers {
+		if !there[id] {
+			f.leave(fo, now)
+			continue
+		}
+		f.adoptAgain(fo, now)
+		wakes = wakes || fo.Engine.SyncsForOthers()
+		if a := f.accounts[fo.key()]; a != nil {
+			a.last = now
+		}
+	}
+	// Here, so that processes that come and go do not have the program attached at each turn.
+	if !wakes {
+		if err := f.kernel.leaveWakes(); err != nil {
+			f.log.Error("the program at wake-ups cannot be detached", "err", err)
+		}
+	}
+	maps.DeleteFunc(f.denied, func(id server.ID, _ bool) bool { return !there[id] })
+	for key, a := range f.accounts {
+		if now.Sub(a.last) > collector.KeepTime && key.label != collector.OtherServer {
+			delete(f.accounts, key)
+		}
+	}
+	for label, e := range f.attachErrors {
+		if now.Sub(e.last) > collector.KeepTime && label != collector.OtherServer {
+			delete(f.attachErrors, label)
+		}
+	}
+}
+
+// adoptAgain marks processes or threads of a server that the kernel had no memory for when they began.
+func (f *fleet) adoptAgain(fo *follower, now time.Time) {
+	n, err := f.kernel.unmarked(fo.number)
+	if err == nil && n != fo.unmarked {
+		err = f.kernel.adopt(fo.Server, fo.number)
+		if errors.Is(err, errNotThere) {
+			err = nil // they have ended, or there was no memory again, which was counted
+		}
+		if err == nil {
+			fo.unmarked = n
+		}
+	}
+	if err != nil {
+		f.failed(fo.Server, now, err)
+	}
+}
+
+// take takes over what looks at servers found.
+func (f *fleet) take(found []sighting, now time.Time) {
+	// Age decides which ones get series of their own, if there are too many.
+	slices.SortFunc(found, func(a, b sighting) int { return compareIDs(a.ID, b.ID) })
+	for _, s := range found {
+		fo := f.followers[s.ID]
+		if fo == nil {
+			fo = f.join(s, now)
+		}
+		if fo == nil {
+			continue
+		}
+		fo.looked = now
+		f.learn(fo, s, now)
+	}
+	f.naming(now)
+}
+
+// compareIDs orders servers by their beginnings.
+func compareIDs(a, b server.ID) int {
+	return cmp.Or(cmp.Compare(a.StartTicks, b.StartTicks), cmp.Compare(a.PID, b.PID))
+}
+
+// full reports whether no more servers are followed.
+func (f *fleet) full() bool { return len(f.followers) >= perSlot*f.limit }
+
+// settled reports whether all is known of each server.
+func (f *fleet) settled(now time.Time) bool {
+	for _, fo := range f.followers {
+		if !fo.settled(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// due reports whether a server needs to be looked at: often while it comes up, else seldom.
+func (f *fleet) due(id server.ID, now time.Time) bool {
+	fo := f.followers[id]
+	if fo == nil {
+		return !f.denied[id]
+	}
+	again := lookAgain
+	switch complete := fo.label != "" && len(fo.Ports) > 0 && !fo.Waits && fo.DataDirectory != "" && !fo.unanswered(); {
+	case complete:
+	case fo.Waits:
+		// Its clients are not counted before their port is known.
+		again = min(now.Sub(fo.since)/60, lookAgain/30)
+	case !fo.settled(now):
+		// Most come up at once, and one that never does must not cost more and more.
+		again = now.Sub(fo.since) / 4
+	default:
+		again = lookAgain / 10 // something is missing that may yet come
+	}
+	return now.Sub(fo.looked) >= again
+}
+
+// unanswered reports whether a read of a server's files timed out that the next look retries.
+func (fo *follower) unanswered() bool {
+	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
+	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noStatus) || foreign.Unanswered(fo.noPlaces)
+}
+
+// join begins to follow a server; it returns nil if it cannot be.
+func (f *fleet) join(s sighting, now time.Time) *follower {
+	if f.denied[s.ID] || f.full() {
+		return nil // the walk counts the latter
+	}
+	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
+	if fo.number == otherNumber {
+		fo.shareNumber()
+	}
+	first := fo.sighting
+	first.Ports = nil
+	if err := f.kernel.describe(fo.number, first); err != nil {
+		f.failed(s.Server, now, err)
+	}
+	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
+		f.failed(s.Server, now, err)
+		if errors.Is(err, errNotThere) && fo.number != otherNumber {
+			f.release(&leaving{follower: fo}, now) // nobody bears it
+		} else {
+			f.retire(fo) // some of its processes may be marked
+		}
+		return nil
+	}
+	f.tellNoWaitEvent(fo, now)
+	if fo.number == otherNumber {
+		f.hasOther = true
+		f.overflows++
+		fo.label = collector.OtherServer
+		f.account(collector.OtherServer, collector.OtherServer, now)
+		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
+	}
+	f.followers[s.ID] = fo
+	return fo
+}
+
+// tellNoWaitEvent reports a server that does not show what it waits for.
+func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
+	if fo.noWaitEvent != nil {
+		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", fo.noWaitEvent))
+	}
+}
+
+// shareNumber makes a server one of those that share a number, of whose processes nothing more is read.
+func (s *sighting) shareNumber() {
+	s.waitEvent, s.noWaitEvent, s.status, s.noStatus = 0, nil, 0, nil
+}
+
+// settled reports whether a server has come up, or will not listen.
+func (fo *follower) settled(now time.Time) bool {
+	return fo.label != "" && (len(fo.Ports) > 0 && !fo.Waits || now.Sub(fo.since) > settleTime)
+}
+
+// key is the account of the server.
+func (fo *follower) key() accountKey {
+	if fo.number == otherNumber {
+		return accountKey{collector.OtherServer, collector.OtherServer}
+	}
+	return accountKey{fo.label, string(fo.Engine)}
+}
+
+// maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such
+// as others that are probed already.
+const maxTLSTries = 10
+
+// readTLS requests a probe on a server's TLS library once it has loaded one.
+func (f *fleet) readTLS(fo *follower, library server.Library) {
+	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
+		return
+	}
+	fo.tlsTried = library
+	f.wanted = append(f.wanted, fo.Server)
+}
+
+// probed takes over the outcome of a requested probe.
+func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
+	fo := f.followers[s.ID]
+	switch {
+	case err == nil && (fo == nil || fo.tls):
+		f.unwanted = append(f.unwanted, id)
+		return
+	case err == nil:
+		fo.probed, fo.tls = id, true
+		return
+	case fo == nil: // it has ended
+		f.failed(s, now, noTLS(err))
+		return
+	}
+	passing := foreign.Unanswered(err)
+	if fo.tlsTried == s.TLSLibrary && !passing && !errors.Is(err, server.ErrUntrusted) {
+		fo.tlsTries++
+		passing = fo.tlsTries < maxTLSTries
+	}
+	if fo.tlsTried == s.TLSLibrary && passing {
+		fo.tlsTried = server.Library{}
+	}
+	if fo.tlsTold != s.TLSLibrary {
+		fo.tlsTold = s.TLSLibrary
+		f.failed(s, now, noTLS(err))
+	}
+}
+
+// noTLS returns why encrypted connections are not read.
+func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
+
+// learn takes over what became known of a server since the last look.
+func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
+	if s.DataDirectory == "" && fo.DataDirectory != "" {
+		// Its file system does not answer now; the server has not moved.
+		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
+		s.Engine, s.Data, s.WAL, s.Binlog, s.Tablespaces = fo.Engine, fo.Data, fo.WAL, fo.Binlog, fo.Tablespaces
+		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
+		s.places, s.noPlaces = fo.places, fo.noPlaces
+		if s.Name == "" {
+			s.Name = fo.Name // by its configuration, which is there
+		}
+	}
+	if foreign.Unanswered(s.noPlaces) {
+		s.places = fo.places
+	}
+	s.KeepPorts(fo.Server)
+	if len(s.Ports) == 0 {
+		s.Ports, s.Listening = fo.Ports, fo.Listening
+	}
+	if s.NoName && !fo.NoName {
+		s.Name, s.NoName = fo.Name, false // its memory does not answer now; it was not renamed
+	}
+	if s.TLSLibrary == (server.Library{}) && fo.TLSLibrary != (server.Library{}) {
+		s.NoLibrary = false
+		s.TLSLibrary = fo.TLSLibrary // its memory does not answer now
+	}
+	if s.pod.UID == "" {
+		s.pod = fo.pod // it is on its way out
+	}
+	if fo.number == otherNumber {
+		s.shareNumber()
+	}
+	if fo.label != "" {
+		s.Engine = fo.Engine // its series have it; MariaDB's own files may show only now which of the two it is
+	}
+	before := fo.sighting
+	fo.sighting = s
+	f.readTLS(fo, s.TLSLibrary)
+	if fo.number == otherNumber {
+		return
+	}
+	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
+		f.tellNoWaitEvent(fo, now)
+	}
+	f.tellNoQueryIDs(fo, now)
+	described := slices.Equal(before.ClientPorts(), s.ClientPorts()) && before.waitEvent == s.waitEvent && before.status == s.status && before.Version == s.Version
+	if !described || fo.label == "" {
+		if err := f.kernel.describe(fo.number, s); err != nil {
+			f.failed(s.Server, now, err)
+		}
+	}
+}
+
+// account returns what is counted for a label, and makes room for it: of those whose servers
+// have ended the oldest goes to server="other".
+func (f *fleet) account(label, engine string, now time.Time) *account {
+	key := accountKey{label, engine}
+	if f.accounts[key] == nil {
+		f.accounts[key] = &account{engine: engine, created: now}
+		if len(f.accounts) > perSlot*f.limit && label != collector.OtherServer {
+			f.fold(key, now)
+		}
+	}
+	f.accounts[key].last = now
+	return f.accounts[key]
+}
+
+// fold gives the counts of the account that was needed longest ago, of those without a running
+// server, to server="other".
+func (f *fleet) fold(but accountKey, now time.Time) {
+	running := map[accountKey]bool{but: true, {collector.OtherServer, collector.OtherServer}: true}
+	for _, fo := range f.followers {
+		running[fo.key()] = true
+	}
+	var oldest accountKey
+	var found *account
+	for key, a := range f.accounts {
+		if !running[key] && (found == nil || a.last.Before(found.last)) {
+			oldest, found = key, a
+		}
+	}
+	if found == nil {
+		return
+	}
+	delete(f.accounts, oldest)
+	f.folded++
+	f.toOther(oldest.engine, &found.ended, now)
+}
+
+// toOther gives an engine's counts to server="other".
+func (f *fleet) toOther(engine string, t *totals, now time.Time) {
+	f.hasOther = true
+	if !server.Engine(engine).SpeaksSQL() {
+		t.mixUp()
+	}
+	f.account(collector.OtherServer, collector.OtherServer, now).ended.add(t)
+}
+
+// leave ends to follow a server that has ended; what was counted stays with its label.
+func (f *fleet) leave(fo *follower, now time.Time) {
+	f.drop(fo, now)
+	level := slog.LevelInfo
+	if fo.label == "" {
+		level = slog.LevelDebug // it never came up
+	}
+	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
+}
+
+// leftOut reports whether a server is not to be followed. One without series of its own is meant by the name that it
+// would have.
+func (f *fleet) leftOut(fo *follower) bool {
+	label := fo.label
+	if fo.number == otherNumber {
+		w := f.wish(fo)
+		if label = w.name; w.provisional {
+			label = ""
+		}
+	}
+	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && label != "" && f.deny.MatchString(label)
+}
+
+// leaveOut ends to follow a server that runs. Nothing of it is reported but, of one without series of its own, what it
+// did until then.
+func (f *fleet) leaveOut(fo *follower, now time.Time) {
+	if err := f.kernel.forget(fo.Server, fo.number); err != nil {
+		f.failed(fo.Server, now, err)
+		return
+	}
+	f.denied[fo.ID] = true
+	f.drop(fo, now)
+	if fo.number != otherNumber {
+		delete(f.accounts, fo.key())
+	}
+	f.log.Info("a database server is left out", "server", fo.label, "engine", fo.Engine, "pid", fo.PID)
+}
+
+// drop gives up a server's number; what was counted stays with its label.
+func (f *fleet) drop(fo *follower, now time.Time) {
+	delete(f.followers, fo.ID)
+	if fo.tls {
+		f.unwanted = append(f.unwanted, fo.probed)
+	}
+	if fo.number == otherNumber {
+		return
+	}
+	f.drain(fo, now)
+	t, err := f.kernel.read(fo.number)
+	if err != nil {
+		f.failed(fo.Server, now, err)
+	}
+	if !t.nothing() {
+		if fo.label == "" {
+			fo.wish = f.wish(fo)
+			fo.label = f.apart(fo, false)
+		}
+		f.account(fo.label, string(fo.Engine), now).ended.add(&t)
+	} else if a := f.accounts[fo.key()]; a != nil && a.ended.nothing() {
+		// It never had a statement: nothing is to be scraped any more.
+		delete(f.accounts, fo.key())
+	}
+	if a := f.accounts[fo.key()]; a != nil && fo.pod.UID == "" {
+		a.heir = fo.identity()
+	}
+	if err := f.kernel.clear(fo.number); err != nil {
+		f.failed(fo.Server, now, err)
+	}
+	fo.seen = nil
+	f.retire(fo)
+}
+
+func (f *fleet) failed(s server.Server, now time.Time, err error) {
+	label := ""
+	if fo := f.followers[s.ID]; fo != nil {
+		label = fo.label
+	}
+	if label == "" {
+		label = f.claimed(s) // it is not decided yet
+	}
+	// Servers may call themselves what they like.
+	if f.attachErrors[label] == nil {
+		if len(f.attachErrors) >= perSlot*f.limit {
+			label = collector.OtherServer
+		}
+		if f.attachErrors[label] == nil {
+			f.attachErrors[label] = &attachError{}
+		}
+	}
+	f.attachErrors[label].count++
+	f.attachErrors[label].last = now
+	level := slog.LevelError
+	if errors.Is(err, errNotThere) {
+		level = slog.LevelInfo
+	}
+	f.log.Log(context.Background(), level, "a database server cannot be followed in full", "engine", s.Engine, "pid", s.PID, "err", err)
+}
+
+// check lists the servers for --check.
+func (f *fleet) check() []exporterkit.CheckResult {
+	var results []exporterkit.CheckResult
+	for _, fo := range f.followers {
+		label := fo.label
+		if label == "" {
+			label = fo.DefaultName()
+		}
+		results = append(results, exporterkit.CheckResult{Part: "query: server " + label,
+			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", fo.Engine, fo.Version, fo.PID))})
+	}
+	slices.SortFunc(results, func(a, b exporterkit.CheckResult) int { return strings.Compare(a.Part, b.Part) })
+	return results
+}

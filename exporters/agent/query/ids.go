@@ -1,0 +1,382 @@
+package query
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/server"
+)
+
+// What is counted by query: by the identifier that the server itself gives to all statements of one form. The kernel
+// counts a bounded number of each server's queries (bpf/query/query_id.h), of which those with the most time have
+// series. All others are in queryid="other", which is what the server has beyond those that are listed: the rates of
+// all queries add up to the server's.
+//
+// Which queries are tracked follows the Space-Saving algorithm (Metwally, Agrawal, El Abbadi: Efficient computation of
+// frequent and top-k elements in data streams, 2005): where there is no more room, those with the least time make it,
+// and what a new one may have had before is no more than that.
+const (
+	// otherQuery is the label value of queries that are not listed.
+	otherQuery = "other"
+	// DefaultTop is how many queries of each server have series unless it is configured otherwise.
+	DefaultTop = 10
+	// MaxTop bounds the queries of a server that have series: each has ten.
+	MaxTop = 256
+	// placesEach is how many queries are tracked for each that has series.
+	placesEach = 4
+	// drainInterval is how often the kernel's counts are read, beside scrapes, and places made free.
+	drainInterval = 5 * time.Second
+	// retireTime is for how long a place that is to be emptied waits for programs that still count there.
+	retireTime = time.Second
+	// relistInterval is how often queries take others' series, and one in relistShare of the series goes to another
+	// query then, at the most. The other one must have so many times the time.
+	relistInterval = time.Minute
+	relistShare    = 10
+	relistLead     = 2
+	// halfLife is after which time a query's past counts half when queries are compared.
+	halfLife = time.Hour
+)
+
+// The label queryid is the identifier as pg_stat_statements and pg_stat_activity have it, or other.
+var (
+	queryIDStatements = prometheus.NewDesc("plumbline_query_id_statements_total",
+		`Statements by query: by the identifier that PostgreSQL gives to all statements of one form (compute_query_id), as in pg_stat_statements; queryid="other" are those of queries without series of their own (--query.top) and without an identifier. A query's series begin when it is listed, and end when others take more time.`,
+		[]string{"server", "db_system", "queryid"}, nil)
+	queryIDPhase = prometheus.NewDesc("plumbline_query_id_phase_seconds_total",
+		"Time of statements that ended, by query and by where it went, in seconds, as in plumbline_query_phase_seconds_total; all phases are the query's time.",
+		[]string{"server", "db_system", "queryid", "phase"}, nil)
+	queryIDReads = prometheus.NewDesc("plumbline_query_id_file_reads_total",
+		"Read calls on files within statements, by query and by whether the page cache had the data (hit) or a device had to be waited for (miss).",
+		[]string{"server", "db_system", "queryid", "cache"}, nil)
+	queryIDUnknown = prometheus.NewDesc("plumbline_query_id_unknown_total",
+		`Statements of PostgreSQL without a known query identifier, which are in queryid="other", by reason: the server has given none (none: compute_query_id is off, or the statement failed or was empty), or it could not be read (unread: the server's version or program is not known, the log has the reason).`,
+		[]string{"server", "db_system", "reason"}, nil)
+	queryIDError = prometheus.NewDesc("plumbline_query_id_error_seconds",
+		`Time that a query with an identifier in queryid="other" may have had at the most while it was not tracked, in seconds, where an hour ago counts half: the error of the choice which queries have series. 0 while all of a server's queries are tracked.`,
+		[]string{"server", "db_system"}, nil)
+)
+
+// queryPlaces is how many queries of a server the kernel tracks where so many have series: a power of two, or 0.
+func queryPlaces(top int) uint32 {
+	if top == 0 {
+		return 0
+	}
+	return 1 << bits.Len32(uint32(top*placesEach)-1)
+}
+
+// place is where the kernel counts one query of a server.
+type place struct {
+	index   uint32
+	id      uint64
+	amounts bpf.QueryAmounts
+}
+
+// seenPlace is a place as it was last.
+type seenPlace struct {
+	id      uint64
+	amounts bpf.QueryAmounts
+	// retired is when it was made unknown to the programs, if it was.
+	retired time.Time
+}
+
+// queries are those of one server label.
+type queries struct {
+	// tracked are those that have a place or series. Of these listed have series; what these have had counted, also
+	// those that are not listed any more, is in inListed.
+	tracked  map[uint64]*trackedQuery
+	listed   int
+	inListed bpf.QueryAmounts
+	// other is what the server has beyond that.
+	other bpf.QueryAmounts
+	// floor is the most time that a query had that is not tracked any more, and unplaced the time of statements without
+	// a place, in nanoseconds; both fade as the queries' own. unplacedBefore is what the kernel had counted of the
+	// latter.
+	floor, unplaced float64
+	unplacedBefore  uint64
+	relisted        time.Time
+}
+
+// trackedQuery is one query.
+type trackedQuery struct {
+	// time is its time, of which halfLife ago counts half; doubt is how much more it may have been.
+	time, doubt float64
+	// series is what its series have; nil if it is not listed.
+	series *bpf.QueryAmounts
+}
+
+func newQueries(now time.Time) *queries {
+	return &queries{tracked: map[uint64]*trackedQuery{}, relisted: now}
+}
+
+// add counts for a query. One that is new has series at once if there is room.
+func (q *queries) add(id uint64, n *bpf.QueryAmounts, top int) {
+	t := q.tracked[id]
+	if t == nil {
+		t = &trackedQuery{doubt: q.floor}
+		q.tracked[id] = t
+		if q.listed < top {
+			q.list(t)
+		}
+	}
+	t.time += float64(n.SumNs)
+	if t.series != nil {
+		combine(t.series, n, plus)
+		combine(&q.inListed, n, plus)
+	}
+}
+
+func (q *queries) list(t *trackedQuery) {
+	t.series = &bpf.QueryAmounts{}
+	q.listed++
+}
+
+// forget ends to track the queries that have neither series nor one of these places.
+func (q *queries) forget(placed map[uint64]bool) {
+	for id, t := range q.tracked {
+		if t.series == nil && !placed[id] {
+			q.floor = max(q.floor, t.time+t.doubt)
+			delete(q.tracked, id)
+		}
+	}
+}
+
+// rest finds what is in no query's series, by all that was counted of the server.
+func (q *queries) rest(all *totals) {
+	var sum bpf.QueryAmounts
+	for i := range all.commands {
+		combine(&sum, &all.commands[i].All, plus)
+	}
+	combine(&sum, &q.inListed, less)
+	combine(&q.other, &sum, func(before, now uint64) uint64 { return max(before, now) })
+	unplaced := all.lost[bpf.QueryLossNO_ID_PLACE_NS]
+	q.unplaced += float64(less(unplaced, q.unplacedBefore))
+	q.unplacedBefore = unplaced
+}
+
+// relist lets the past fade, and gives series to the queries with the most time, from those with the least.
+func (q *queries) relist(now time.Time, top int) {
+	passed := now.Sub(q.relisted)
+	if passed < relistInterval {
+		return
+	}
+	q.relisted = now
+	left := math.Exp2(-float64(passed) / float64(halfLife))
+	q.floor *= left
+	q.unplaced *= left
+	byTime := slices.SortedFunc(maps.Values(q.tracked), func(a, b *trackedQuery) int { return cmp.Compare(b.time, a.time) })
+	for _, t := range byTime {
+		t.time *= left
+		t.doubt *= left
+	}
+	listed := slices.DeleteFunc(slices.Clone(byTime), func(t *trackedQuery) bool { return t.series == nil })
+	others := slices.DeleteFunc(byTime, func(t *trackedQuery) bool { return t.series != nil })
+	for range max(1, top/relistShare) {
+		if len(others) == 0 || len(listed) == 0 {
+			return
+		}
+		best, least := others[0], listed[len(listed)-1]
+		if best.time <= relistLead*least.time {
+			return
+		}
+		least.series = nil
+		best.series = &bpf.QueryAmounts{}
+		others, listed = others[1:], listed[:len(listed)-1]
+	}
+}
+
+// drain takes over what the kernel has counted of a server's queries, and makes room for further ones.
+func (f *fleet) drain(fo *follower, now time.Time) {
+	a := f.accounts[fo.key()]
+	if f.top == 0 || fo.number == otherNumber || fo.Engine != server.PostgreSQL || a == nil {
+		return
+	}
+	if a.queries == nil {
+		a.queries = newQueries(now)
+	}
+	if fo.status == 0 || fo.StatusSize() == 0 {
+		return
+	}
+	if err := f.takePlaces(fo, a.queries, now); err != nil {
+		f.failed(fo.Server, now, fmt.Errorf("its queries: %w", err))
+	}
+	a.queries.relist(now, f.top)
+}
+
+func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
+	places, err := f.kernel.places(fo.number)
+	if err != nil {
+		return err
+	}
+	if fo.seen == nil {
+		fo.seen = map[uint32]*seenPlace{}
+	}
+	var grown []place
+	for _, p := range places {
+		seen := fo.seen[p.index]
+		if seen == nil {
+			// The programs do not come to its earlier places any more.
+			for index, other := range fo.seen {
+				if other.id == p.id && other.retired.IsZero() {
+					if err := f.retirePlace(fo, index, now); err != nil {
+						return err
+					}
+				}
+			}
+			seen = &seenPlace{id: p.id}
+			fo.seen[p.index] = seen
+		}
+		more := place{id: seen.id, amounts: p.amounts}
+		combine(&more.amounts, &seen.amounts, less)
+		grown = append(grown, more)
+		seen.amounts = p.amounts
+	}
+	// In this order, so that of new ones those with the most time get what series are free.
+	slices.SortFunc(grown, func(a, b place) int { return cmp.Compare(b.amounts.SumNs, a.amounts.SumNs) })
+	for _, p := range grown {
+		if p.amounts.Count > 0 {
+			q.add(p.id, &p.amounts, f.top)
+		}
+	}
+	for index, seen := range fo.seen {
+		if seen.retired.IsZero() || now.Sub(seen.retired) < retireTime {
+			continue
+		}
+		if err := f.kernel.empty(fo.number, index); err != nil {
+			return err
+		}
+		delete(fo.seen, index)
+	}
+	return f.makeRoom(fo, q, now)
+}
+
+// makeRoom retires the places of the queries with the least time if few are free.
+func (f *fleet) makeRoom(fo *follower, q *queries, now time.Time) error {
+	all, used := int(queryPlaces(f.top)), 0
+	upTo := map[uint32]float64{} // time of those without series
+	for index, seen := range fo.seen {
+		if !seen.retired.IsZero() {
+			continue
+		}
+		used++
+		if t := q.tracked[seen.id]; t == nil {
+			upTo[index] = 0
+		} else if t.series == nil {
+			upTo[index] = t.time + t.doubt
+		}
+	}
+	if used <= all*3/4 {
+		return nil
+	}
+	unlisted := slices.SortedFunc(maps.Keys(upTo), func(a, b uint32) int { return cmp.Compare(upTo[a], upTo[b]) })
+	for _, index := range unlisted[:min(len(unlisted), used-all/2)] {
+		if err := f.retirePlace(fo, index, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retirePlace makes a place unknown to the programs.
+func (f *fleet) retirePlace(fo *follower, index uint32, now time.Time) error {
+	err := f.kernel.retire(fo.number, index)
+	if err == nil {
+		fo.seen[index].retired = now
+	}
+	return err
+}
+
+// drainAll drains all servers, and forgets the queries that no server of theirs has a place for.
+func (f *fleet) drainAll(now time.Time) {
+	placed := map[*account]map[uint64]bool{}
+	drain := func(fo *follower) {
+		f.drain(fo, now)
+		a := f.accounts[fo.key()]
+		if placed[a] == nil {
+			placed[a] = map[uint64]bool{}
+		}
+		for _, seen := range fo.seen {
+			placed[a][seen.id] = true
+		}
+	}
+	for _, fo := range f.followers {
+		drain(fo)
+	}
+	for _, l := range f.leaving {
+		drain(l.follower)
+	}
+	for _, a := range f.accounts {
+		if a.queries != nil {
+			a.queries.forget(placed[a])
+		}
+	}
+}
+
+// occupied is how many places have a query.
+func (f *fleet) occupied() (n int) {
+	for _, fo := range f.followers {
+		n += len(fo.seen)
+	}
+	return n
+}
+
+// drain is done at an interval, beside scrapes.
+func (q *query) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.fleet.drainAll(time.Now())
+}
+
+// errNoLayout is why query identifiers are not read of a version that is not known.
+var errNoLayout = errors.New("the layout of its version's status is not known")
+
+// tellNoQueryIDs reports, once, a server whose query identifiers are not read.
+func (f *fleet) tellNoQueryIDs(fo *follower, now time.Time) {
+	err := fo.noStatus
+	if err == nil && fo.status != 0 && fo.Version != "" && fo.StatusSize() == 0 {
+		err = fmt.Errorf("%s %s: %w", fo.Engine, fo.Version, errNoLayout)
+	}
+	if err == nil || foreign.Unanswered(err) || fo.noQueryIDs {
+		return
+	}
+	fo.noQueryIDs = true
+	f.failed(fo.Server, now, fmt.Errorf("its query identifiers are not read: %w", err))
+}
+
+// send sends the series of a server's queries.
+func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) {
+	sendQuery(ch, key, otherQuery, &q.other)
+	for id, t := range q.tracked {
+		if t.series != nil {
+			sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series)
+		}
+	}
+	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.engine)
+}
+
+// sendQuery sends a query's series.
+func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, m *bpf.QueryAmounts) {
+	ch <- collector.Counter(queryIDStatements, float64(m.Count), key.label, key.engine, id)
+	for phase, name := range phaseNames {
+		ch <- collector.Counter(queryIDPhase, float64(m.PhaseNs[phase])/1e9, key.label, key.engine, id, name)
+	}
+	ch <- collector.Counter(queryIDReads, float64(m.ReadHits), key.label, key.engine, id, "hit")
+	ch <- collector.Counter(queryIDReads, float64(m.ReadMisses), key.label, key.engine, id, "miss")
+}
+
+// sendNoQueryIDs reports the statements of a server without a known identifier.
+func (t *totals) sendNoQueryIDs(ch chan<- prometheus.Metric, key accountKey) {
+	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID]), key.label, key.engine, "none")
+	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID_READ]), key.label, key.engine, "unread")
+}

@@ -1,0 +1,543 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/agent/query/querytest"
+	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// ofQuery is what a collector reports of one query.
+type ofQuery struct {
+	count   float64
+	seconds float64 // of all phases
+	reads   float64
+}
+
+// lookQueries returns what c reports of a server's queries, by identifier, and of its statements without one, by
+// reason.
+func lookQueries(t testing.TB, c collector.Collector, server string) (queries map[string]ofQuery, unknown map[string]float64) {
+	t.Helper()
+	queries, unknown = map[string]ofQuery{}, map[string]float64{}
+	for _, f := range collectortest.Gather(t, c) {
+		for _, m := range f.Metric {
+			l := collectortest.Labels(m)
+			if l["server"] != server {
+				continue
+			}
+			q := queries[l["queryid"]]
+			switch f.GetName() {
+			case "plumbline_query_id_statements_total":
+				q.count += m.Counter.GetValue()
+			case "plumbline_query_id_phase_seconds_total":
+				q.seconds += m.Counter.GetValue()
+			case "plumbline_query_id_file_reads_total":
+				q.reads += m.Counter.GetValue()
+			case "plumbline_query_id_unknown_total":
+				unknown[l["reason"]] = m.Counter.GetValue()
+				continue
+			default:
+				continue
+			}
+			queries[l["queryid"]] = q
+		}
+	}
+	return queries, unknown
+}
+
+// shape is a query of a form of its own.
+func shape(i, operators int) string {
+	var b strings.Builder
+	b.WriteString("select 1")
+	for bit := range operators {
+		b.WriteString([]string{" + 1", " - 1"}[i>>bit&1])
+	}
+	return b.String()
+}
+
+// statsSettings are those of a server that identifies queries.
+func statsSettings(name string) map[string]string {
+	return map[string]string{"cluster_name": name, "autovacuum": "off", "shared_preload_libraries": "pg_stat_statements", "max_connections": "100"}
+}
+
+// startVersion starts a server of the distribution's version, or of another one.
+func startVersion(t *testing.T, major int, settings map[string]string) *servertest.Postgres {
+	t.Helper()
+	if major == 0 {
+		return servertest.StartPostgres(t, settings, nil)
+	}
+	return servertest.StartPostgresOf(t, major, settings, nil)
+}
+
+// modes are the ways in which clients send statements.
+var modes = map[string]pgx.QueryExecMode{
+	"simple": pgx.QueryExecModeSimpleProtocol, "extended": pgx.QueryExecModeExec, "prepared": pgx.QueryExecModeCacheStatement,
+	"described": pgx.QueryExecModeDescribeExec,
+}
+
+// sinceQueries returns what c reports of a server's queries since before.
+func sinceQueries(t *testing.T, c collector.Collector, server string, before map[string]ofQuery) (queries map[string]ofQuery, sum ofQuery) {
+	t.Helper()
+	queries, _ = lookQueries(t, c, server)
+	for id, n := range queries {
+		n.count -= before[id].count
+		n.seconds -= before[id].seconds
+		n.reads -= before[id].reads
+		queries[id] = n
+		sum.count += n.count
+		sum.seconds += n.seconds
+		sum.reads += n.reads
+	}
+	return queries, sum
+}
+
+// wantStatements fails unless queries were counted as pg_stat_statements counts them, and returns how many these are.
+func wantStatements(t *testing.T, pg *servertest.Postgres, queries map[string]ofQuery) (compared int) {
+	t.Helper()
+	rows, err := pg.Connect(t).Query(context.Background(), `select queryid::text, calls, (total_exec_time + total_plan_time) / 1e3, query
+		from pg_stat_statements where toplevel and query not like '%pg_stat_statements%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var id, text string
+		var calls, seconds float64
+		if err := rows.Scan(&id, &calls, &seconds, &text); err != nil {
+			t.Fatal(err)
+		}
+		if n := queries[id]; n.count != calls || n.seconds < seconds {
+			t.Errorf("%s (%s): %v statements in %v s, pg_stat_statements has %v in %v s", text, id, n.count, n.seconds, calls, seconds)
+		}
+		compared++
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return compared
+}
+
+// By the server's own identifiers every statement is counted as pg_stat_statements counts it, on each version and in
+// each protocol, and queries add up to the server.
+func TestQueryIDs(t *testing.T) {
+	const shapes, operators, each = 200, 8, 20
+	for _, major := range append([]int{0}, otherVersions...) {
+		t.Run(strconv.Itoa(major), func(t *testing.T) {
+			name := "ids" + strconv.Itoa(major)
+			pg := startVersion(t, major, statsSettings(name))
+			q := startQueryWith(t, Options{Top: MaxTop})
+			querytest.WaitForServer(t, q, name)
+			exec(t, pg, "create extension pg_stat_statements")
+			exec(t, pg, "create function f(n int) returns int language plpgsql as 'begin perform n + 1, n; perform count(*) from pg_class; return n; end'")
+			exec(t, pg, "create table t (id int primary key, n int)")
+			exec(t, pg, "select pg_stat_statements_reset()")
+			before, _ := lookQueries(t, q, name)
+			ofServer := querytest.Look(t, q, name)
+			ctx := context.Background()
+			var client time.Duration
+			sent := 0
+			c := pg.Connect(t)
+			do := func(text string, args ...any) {
+				began := time.Now()
+				if _, err := c.Exec(ctx, text, args...); err != nil {
+					t.Fatal(err)
+				}
+				client += time.Since(began)
+				sent++
+			}
+			for i, name := range []string{"simple", "extended", "prepared", "described"} {
+				for range each {
+					for s := range shapes {
+						do(shape(s, operators), modes[name])
+					}
+					do("select f($1)", modes[name], 1)
+					do("begin", modes[name])
+					do("insert into t values ($1, 0)", modes[name], 1)
+					do("update t set n = n + 1 where id = $1", modes[name], 1)
+					do("delete from t", modes[name])
+					do("commit", modes[name])
+				}
+				do(fmt.Sprintf("select pg_sleep(0.2), %d", i), modes[name])
+			}
+			got := querytest.Since(t, q, name, ofServer, uint64(sent))
+			queries, sum := sinceQueries(t, q, name, before)
+			_, unknown := lookQueries(t, q, name)
+			querytest.WantCounts(t, got, got.Counts)
+			if sum.count != float64(sent) || got.Total() != uint64(sent) || queries[otherQuery].count != 0 || unknown["unread"] != 0 {
+				t.Errorf("%d statements, %d counted, %v by query, of these %v other; without identifiers %v", sent, got.Total(), sum.count, queries[otherQuery].count, unknown)
+			}
+			ofCommands := 0.0
+			for _, phases := range got.Phases {
+				for _, v := range phases {
+					ofCommands += v
+				}
+			}
+			if math.Abs(sum.seconds-ofCommands) > 1e-6 || math.Abs(sum.reads-got.Reads["hit"]-got.Reads["miss"]) > 0 || sum.seconds > client.Seconds() {
+				t.Errorf("queries took %v s with %v reads, commands %v s with %v, the client waited %v", sum.seconds, sum.reads, ofCommands, got.Reads, client)
+			}
+			compared := wantStatements(t, pg, queries)
+			if compared < shapes+6 {
+				t.Errorf("%d queries in pg_stat_statements", compared)
+			}
+			t.Logf("%d statements of %d queries: %.3f s by query, %.3f s of the client", sent, compared, sum.seconds, client.Seconds())
+		})
+	}
+}
+
+// Behind a pooler, too, whose clients share the server's processes.
+func TestQueryIDsBehindPooler(t *testing.T) {
+	const statements = 3 * 1000
+	settings := statsSettings("pooledids")
+	settings["log_statement"] = "all"
+	pg := servertest.StartPostgres(t, settings, nil)
+	q := startQueryWith(t, Options{Top: 50})
+	querytest.WaitForServer(t, q, "pooledids")
+	exec(t, pg, "create extension pg_stat_statements; create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
+	port := servertest.StartPooler(t, pg, "transaction")
+	exec(t, pg, "select pg_stat_statements_reset()")
+	before, _ := lookQueries(t, q, "pooledids")
+	ofServer, set := querytest.Look(t, q, "pooledids"), occurrences(t, pg.Log, "statement: SET ")
+	pg.Bench(t, "update t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\nselect count(*) from t;\n",
+		"-M", "extended", "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
+	querytest.Since(t, q, "pooledids", ofServer, statements+occurrences(t, pg.Log, "statement: SET ")-set)
+	queries, _ := sinceQueries(t, q, "pooledids", before)
+	if n := wantStatements(t, pg, queries); n < 3 {
+		t.Errorf("%d queries in pg_stat_statements", n)
+	}
+}
+
+// Whatever a server's clients send, no more of its queries are tracked than there are places, those listed keep their
+// exact counts, and all add up to the server.
+func TestManyQueryIDs(t *testing.T) {
+	const top, different, operators, connections = 10, 100000, 17, 4
+	pg := servertest.StartPostgres(t, statsSettings("many"), nil)
+	q := startQueryWith(t, Options{Top: top})
+	querytest.WaitForServer(t, q, "many")
+	before := querytest.Look(t, q, "many")
+	ctx := context.Background()
+	c := pg.Connect(t)
+	const heavy = 50
+	slow := func() {
+		for range heavy {
+			if _, err := c.Exec(ctx, "select pg_sleep(0.01)"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	slow()
+	var group sync.WaitGroup
+	for n := range connections {
+		conn := pg.Connect(t)
+		group.Go(func() {
+			for i := n; i < different; i += connections {
+				if _, err := conn.Exec(ctx, shape(i, operators), pgx.QueryExecModeSimpleProtocol); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	slow()
+	got := querytest.Since(t, q, "many", before, different+2*heavy)
+	queries, _ := lookQueries(t, q, "many")
+	sum, exact := ofQuery{}, 0
+	for id, n := range queries {
+		sum.count += n.count
+		if id != otherQuery && n.count == 2*heavy && n.seconds > 2*heavy*0.01 {
+			exact++
+		}
+	}
+	if len(queries) != top+1 || exact != 1 || sum.count < float64(got.Total()) {
+		t.Errorf("%d queries have series, %d as the heavy one, with %v of %d statements", len(queries), exact, sum.count, got.Total())
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.fleet.accounts[accountKey{"many", "postgresql"}]
+	if places := int(queryPlaces(top)); len(a.queries.tracked) > places+top || q.fleet.occupied() > places || a.queries.floor+a.queries.unplaced == 0 {
+		t.Errorf("%d queries are tracked in %d of %d places, floor %v, unplaced %v", len(a.queries.tracked), q.fleet.occupied(), places, a.queries.floor, a.queries.unplaced)
+	}
+}
+
+// misread is a kernel side that is given a wrong description of one server, whenever that is described.
+type misread struct {
+	kernel
+	number uint32
+	wrong  func(*sighting)
+}
+
+func (k misread) describe(number uint32, s sighting) error {
+	if number == k.number {
+		k.wrong(&s)
+	}
+	return k.kernel.describe(number, s)
+}
+
+// Where identifiers are off, or the server's memory is not laid out as its version's is, statements have none, and that
+// is counted.
+func TestNoQueryIDs(t *testing.T) {
+	const statements = 20
+	q := startQueryWith(t, Options{Top: 10})
+	for name, c := range map[string]struct {
+		setting, reason string
+		wrong           func(*sighting)
+	}{
+		"off":    {"off", "none", func(*sighting) {}},
+		"layout": {"on", "unread", func(s *sighting) { s.Version = "18" }},
+		"moved":  {"on", "unread", func(s *sighting) { s.status += 8 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pg := servertest.StartPostgres(t, map[string]string{"cluster_name": name, "compute_query_id": c.setting}, nil)
+			testkit.Eventually(t, testkit.Patience, func() error {
+				if querytest.WaitForServer(t, q, name)["version"] == "" {
+					return errors.New("its version is not known")
+				}
+				return nil
+			})
+			q.mu.Lock()
+			for _, fo := range q.fleet.followers {
+				if fo.label != name {
+					continue
+				}
+				q.fleet.kernel = misread{q.kernel, fo.number, c.wrong}
+				if err := q.fleet.kernel.describe(fo.number, fo.sighting); err != nil {
+					t.Error(err)
+				}
+			}
+			q.mu.Unlock()
+			_, before := lookQueries(t, q, name)
+			conn := pg.Connect(t)
+			querytest.During(t, q, name, statements, func() {
+				for range statements {
+					querytest.Run(t, conn, "select 1")
+				}
+			})
+			queries, unknown := lookQueries(t, q, name)
+			if n := unknown[c.reason] - before[c.reason]; n != statements || len(queries) > 1 {
+				t.Errorf("%v statements without an identifier (%v), queries %v", n, unknown, queries)
+			}
+		})
+	}
+}
+
+// A version whose layout is not known is refused, once, with its name.
+func TestQueryIDsOfUnknownVersion(t *testing.T) {
+	f, _ := testFleet(2)
+	f.top = 10
+	s := running(1, "a", 5432)
+	s.status = 0x1234
+	for _, version := range []string{"", "13", "13"} {
+		s.Version = version
+		f.update([]sighting{s}, begin)
+		want := uint64(0)
+		if version != "" {
+			want = 1
+		}
+		if got := f.attachErrors["a"]; got == nil && want > 0 || got != nil && got.count != want {
+			t.Errorf("version %q: %+v, want %d", version, got, want)
+		}
+	}
+}
+
+// fleetOfQueries follows one server, with this number, of whose queries so many have series.
+func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
+	f, k = testFleet(2)
+	f.top = top
+	s := running(1, "a", 5432)
+	s.status, s.Version = 0x1234, "15"
+	f.update([]sighting{s}, begin)
+	return f, k, f.followers[s.ID].number
+}
+
+// counts is a place's amounts.
+func counts(n, ns uint64) bpf.QueryAmounts { return bpf.QueryAmounts{Count: n, SumNs: ns} }
+
+// Series go to the queries with the most time, without going back: those that leave end, and what they had is no part
+// of what others get.
+func TestQueryIDsTakeTurns(t *testing.T) {
+	const top = 2
+	f, k, number := fleetOfQueries(top)
+	a := f.accounts[accountKey{"a", "postgresql"}]
+	listed := func() map[uint64]uint64 {
+		l := map[uint64]uint64{}
+		for id, q := range a.queries.tracked {
+			if q.series != nil {
+				l[id] = q.series.Count
+			}
+		}
+		return l
+	}
+	at := begin
+	look := func(passed time.Duration, places ...place) {
+		t.Helper()
+		at = at.Add(passed)
+		k.queries[number] = places
+		f.drainAll(at)
+		var all totals
+		for _, p := range places {
+			combine(&all.commands[0].All, &p.amounts, plus)
+		}
+		before := a.queries.other.Count
+		a.queries.rest(&all)
+		if a.queries.other.Count < before {
+			t.Errorf("other has fallen from %d to %d", before, a.queries.other.Count)
+		}
+	}
+	look(0, place{0, 11, counts(1, 100)}, place{1, 12, counts(1, 200)}, place{2, 13, counts(5, 50)})
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.Count != 5 {
+		t.Errorf("at first %v, other %d", got, a.queries.other.Count)
+	}
+	// It has more time than the least, but not twice as much; and not before its turn.
+	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(6, 190)})
+	look(relistInterval/2, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(7, 1000)})
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 2}) {
+		t.Errorf("before the turn %v", got)
+	}
+	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(8, 1100)})
+	look(1, place{0, 11, counts(3, 120)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(9, 1200)})
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.Count != 8+2 {
+		t.Errorf("after the turn %v, other %d", got, a.queries.other.Count)
+	}
+}
+
+// With few places left those of the queries with the least time become free: at first no program counts there any more,
+// then they are emptied. What such a query had bounds the error of one that comes anew.
+func TestQueryIDsMakeRoom(t *testing.T) {
+	const top = 8
+	f, k, number := fleetOfQueries(top)
+	a := f.accounts[accountKey{"a", "postgresql"}]
+	all := int(queryPlaces(top))
+	var places []place
+	for i := range all*3/4 + 1 {
+		places = append(places, place{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
+	}
+	k.queries[number] = places
+	f.drainAll(begin)
+	retired := all*3/4 + 1 - all/2
+	if len(k.retired) != retired || k.retired[0] != uint32(all*3/4) || len(k.emptied) != 0 {
+		t.Fatalf("retired %v, emptied %v", k.retired, k.emptied)
+	}
+	k.queries[number][all*3/4].id = retiredPlace
+	k.queries[number][all*3/4].amounts = counts(2, 5000) // a program was still counting
+	f.drainAll(begin.Add(retireTime / 2))
+	if len(k.emptied) != 0 {
+		t.Fatalf("emptied %v too soon", k.emptied)
+	}
+	f.drainAll(begin.Add(retireTime))
+	if len(k.emptied) != retired || a.queries.floor < 5000 || len(a.queries.tracked) != all/2 {
+		t.Errorf("emptied %v, floor %v, %d tracked", k.emptied, a.queries.floor, len(a.queries.tracked))
+	}
+	k.queries[number] = append(places[:all/2:all/2], place{60, 999, counts(1, 10)})
+	f.drainAll(begin.Add(2 * retireTime))
+	if got := a.queries.tracked[999]; got == nil || got.doubt != a.queries.floor || got.series != nil {
+		t.Errorf("a new one: %+v", got)
+	}
+}
+
+// No place is kept for good by a query that is not tracked, and no query keeps two.
+func TestQueryIDsLeakNoPlaces(t *testing.T) {
+	const top = 2
+	all := int(queryPlaces(top))
+	full := func() (places []place) {
+		for i := range all*3/4 + 1 {
+			places = append(places, place{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
+		}
+		return places
+	}
+	least := uint64(100 + all*3/4)
+	t.Run("a retired query that runs once more", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = full()
+		f.drainAll(begin)
+		again := place{uint32(all - 1), least, counts(1, 1)}
+		k.queries[number] = append(k.queries[number], again)
+		f.drainAll(begin.Add(retireTime)) // its place of before is emptied
+		if q := f.accounts[accountKey{"a", "postgresql"}].queries; q.tracked[least] == nil {
+			t.Error("a query with a place is not tracked")
+		}
+		k.queries[number], k.retired = append(full()[:all*3/4], again), nil
+		f.drainAll(begin.Add(retireTime))
+		if !slices.Contains(k.retired, again.index) {
+			t.Errorf("retired %v, without its second place", k.retired)
+		}
+	})
+	t.Run("a query that nobody tracks", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = full()
+		k.queries[number][5].amounts = counts(0, 0) // taken, and not counted yet
+		f.drainAll(begin)
+		if !slices.Contains(k.retired, 5) {
+			t.Errorf("retired %v", k.retired)
+		}
+	})
+	t.Run("a listed query in an earlier place", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		k.queries[number] = []place{{3, 11, counts(1, 100)}}
+		f.drainAll(begin)
+		k.queries[number] = []place{{1, 11, counts(1, 50)}, {3, 11, counts(1, 100)}}
+		f.drainAll(begin)
+		if q := f.accounts[accountKey{"a", "postgresql"}].queries; !slices.Equal(k.retired, []uint32{3}) || q.tracked[11].series.Count != 2 {
+			t.Errorf("retired %v, %+v", k.retired, q.tracked[11].series)
+		}
+	})
+	t.Run("two servers of one label", func(t *testing.T) {
+		f, k, number := fleetOfQueries(top)
+		old := f.followers[running(1, "a").ID]
+		k.queries[number], k.marked[number] = []place{{0, 11, counts(1, 100)}, {1, 12, counts(1, 90)}, {2, 13, counts(1, 80)}}, 1
+		k.selects[number] = 3
+		f.drainAll(begin)
+		next := running(2, "a", 5432)
+		next.status, next.Version = old.status, old.Version
+		f.update([]sighting{next}, begin)
+		k.queries[number] = []place{{0, 13, counts(1, 80)}}
+		k.queries[f.followers[next.ID].number] = []place{{2, 13, counts(1, 80)}}
+		q := f.accounts[accountKey{"a", "postgresql"}].queries
+		f.drainAll(begin)
+		f.release(f.leaving[0], begin)
+		f.leaving = nil
+		f.drainAll(begin)
+		if q.tracked[13] == nil {
+			t.Error("the end of a server forgot what the next one has a place for")
+		}
+		k.queries[f.followers[next.ID].number] = nil
+		f.followers[next.ID].seen = nil
+		q.tracked[11].series = nil // another one took it
+		f.drainAll(begin)
+		if q.tracked[11] != nil {
+			t.Error("a query without a place and series is tracked")
+		}
+	})
+}
+
+// Of a server whose identifiers are not read all statements are in queryid="other".
+func TestQueryIDsUnread(t *testing.T) {
+	f, k := testFleet(2)
+	f.top = 10
+	mysql := running(2, "b", 3306)
+	mysql.Engine = server.MySQL
+	f.update([]sighting{running(1, "a", 5432), mysql, running(3, "of the rest", 5433)}, begin)
+	for number := range uint32(3) {
+		k.selects[number] = 7
+	}
+	for name, want := range map[string]map[string]ofQuery{"a": {otherQuery: {count: 7}}, "b": {}, collector.OtherServer: {}} {
+		if got, _ := lookQueries(t, &collected{f: f}, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
+)
+
+const (
+	// namespacesAtOnce is at how many network namespaces one look for strangers looks, and namespacesAtStart at how
+	// many the first one does: most nodes have fewer, so that --check names what listens in all of them.
+	namespacesAtOnce  = 16
+	namespacesAtStart = 256
+	// maxStrangersNamed bounds the programs that --check names.
+	maxStrangersNamed = 10
+)
+
+// strangers are programs that listen where database servers do and that nobody knows: what a list of names of programs
+// leaves out.
+type strangers struct {
+	listeners *server.Listeners
+
+	mu    sync.Mutex
+	found server.Strangers
+	err   error
+}
+
+func newStrangers(scanner *server.Scanner) *strangers {
+	return &strangers{listeners: scanner.Listeners()}
+}
+
+// look looks at so many network namespaces, and logs each program that was not there before.
+func (s *strangers) look(log *slog.Logger, most int) {
+	found, err := s.listeners.Look(most)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := map[server.Listener]bool{}
+	for _, l := range s.found.Listeners {
+		before[l] = true
+	}
+	for _, l := range found.Listeners {
+		if !before[l] {
+			log.Debug("a program listens on a database's port and is no server that the agent knows; --query.server-name adds a name of one", "program", l.String())
+		}
+	}
+	s.found, s.err = found, err
+}
+
+// send sends how many there are.
+func (s *strangers) send(ch chan<- prometheus.Metric, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{collector.ReasonNamespace: s.found.Beyond}
+	for _, engine := range server.Ports() {
+		counts[string(engine)] = 0
+	}
+	for _, l := range s.found.Listeners {
+		counts[string(l.Engine)]++
+	}
+	collector.SendUnidentified(ch, node, collector.KindListener, counts)
+	collector.SendUnidentified(ch, node, collector.KindLine, map[string]int{collector.ReasonTCP: s.found.Unread})
+}
+
+// check names them.
+func (s *strangers) check() exporterkit.CheckResult {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result := exporterkit.CheckResult{Part: "query: listeners", Optional: true,
+		Note: "programs on databases' ports that are no known servers are in no metric; --query.server-name adds a name of one"}
+	switch all := s.found.Listeners; {
+	case len(all) > 0:
+		var names []string
+		for _, l := range all[:min(len(all), maxStrangersNamed)] {
+			names = append(names, l.String())
+		}
+		if more := len(all) - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		result.Err = errors.New(strings.Join(names, "; "))
+	case s.err != nil:
+		result.Err = inShort(s.err)
+	}
+	return result
+}

@@ -1,0 +1,70 @@
+package query
+
+import (
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
+)
+
+// total is what the kernel counted for one server and command.
+type total bpf.QueryStats
+
+// totals are a server's.
+type totals struct {
+	commands [bpf.QueryCommandCOMMANDS]total
+	lost     [bpf.QueryLossLOSSES]uint64
+	// own is what following the server cost, in nanoseconds of its CPU time.
+	own uint64
+}
+
+// nothing reports whether nothing was counted. What following cost is no count of a server's.
+func (t totals) nothing() bool {
+	t.own = 0
+	return t == totals{}
+}
+
+func (t *total) add(o *bpf.QueryStats) {
+	combine(&t.All, &o.All, plus)
+	t.Unknown += o.Unknown
+	t.Pipelined += o.Pipelined
+	t.PipelinedNs += o.PipelinedNs
+	t.WakeupNs += o.WakeupNs
+	for i, n := range o.Slots {
+		t.Slots[i] += n
+	}
+}
+
+// combine changes each amount of a by that of b.
+func combine(a, b *bpf.QueryAmounts, how func(a, b uint64) uint64) {
+	for _, p := range []struct{ a, b *uint64 }{
+		{&a.Count, &b.Count}, {&a.SumNs, &b.SumNs}, {&a.ReadHits, &b.ReadHits}, {&a.ReadMisses, &b.ReadMisses},
+	} {
+		*p.a = how(*p.a, *p.b)
+	}
+	for i, n := range b.PhaseNs {
+		a.PhaseNs[i] = how(a.PhaseNs[i], n)
+	}
+}
+
+func plus(a, b uint64) uint64 { return a + b }
+
+// less is a without b, of counts that were not read at once.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+func (t *totals) add(o *totals) {
+	for i := range t.commands {
+		t.commands[i].add((*bpf.QueryStats)(&o.commands[i]))
+	}
+	for i, n := range o.lost {
+		t.lost[i] += n
+	}
+	t.own += o.own
+}
+
+// mixUp makes all commands one, the unknown one: an engine's own commands mean nothing beside another's.
+func (t *totals) mixUp() {
+	for i := range t.commands {
+		if i != int(bpf.QueryCommandOTHER) {
+			t.commands[bpf.QueryCommandOTHER].add((*bpf.QueryStats)(&t.commands[i]))
+			t.commands[i] = total{}
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package replica
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
+
+	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
+	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/foreign"
+)
+
+// viewDescs are the metrics of one view of operations. The frontend's have no label address.
+type viewDescs struct {
+	duration, bytes, errors, unanswered, Inflight, Connections *prometheus.Desc
+}
+
+// Labels: volume is the storage backend's name of the volume; address is the replica's control address IP:PORT, by
+// which its engine knows it (also on the replica's node), "local" or the engine's argument for a unix socket, "other"
+// beyond the limit; op is one of replica.Ops. Only complete operations count: request and response both seen.
+var (
+	labelNames    = []string{"volume", "address", "backend"}
+	processLabels = []string{"node", "volume", "backend", "role", "address"}
+
+	Views = map[bpf.View]viewDescs{
+		bpf.ViewRequest: newViewDescs("plumbline_replica_request", "_duration_seconds", "plumbline_replica_requests_in_flight",
+			"a request to a replica as the engine sees it, from its write to the read of the whole answer", labelNames),
+		bpf.ViewService: newViewDescs("plumbline_replica_service", "_seconds", "plumbline_replica_services_in_flight",
+			"a request within the replica, from the read of the whole request to the end of the answer's write", labelNames),
+		bpf.ViewFrontend: newViewDescs("plumbline_volume_frontend", "_seconds", "plumbline_volume_frontend_in_flight",
+			"a request of the volume's user within the engine, all replicas included", []string{"volume", "backend"}),
+		ViewPath: newViewDescs("plumbline_volume_path", "_seconds", "plumbline_volume_path_in_flight",
+			"a request of this host to a volume's target over the network, on one path", pathLabelNames),
+		ViewTarget: newViewDescs("plumbline_volume_target", "_seconds", "plumbline_volume_target_in_flight",
+			"a request within a volume's target in user space, the engine behind it included, from the read of its header to the end of the answer's write", []string{"volume", "backend"}),
+	}
+
+	requestOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",
+		"Age of the oldest request to a replica without an answer, in seconds; 0 if there is none. "+
+			"Answers that have arrived and that the engine does not read are not waited for, nor those to requests of which it has sent a part only: then the engine is stalled, not the replica.", labelNames, nil)
+	serviceOldest = prometheus.NewDesc("plumbline_replica_oldest_service_seconds",
+		"Age of the oldest request that the replica has not answered, in seconds, as the replica's side sees it; 0 if there is none. "+
+			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second.", labelNames, nil)
+	replicaUnread = prometheus.NewDesc("plumbline_replica_service_unread_bytes",
+		"Bytes of requests that have arrived at the replica and that it has not read, looked at each second; requests that it reads at once are not seen.", labelNames, nil)
+	pathOldest = prometheus.NewDesc("plumbline_volume_path_oldest_seconds",
+		"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none.", pathLabelNames, nil)
+	targetOldest = prometheus.NewDesc("plumbline_volume_target_oldest_seconds",
+		"Age of the oldest request that a volume's target in user space has read and not answered, in seconds; 0 if there is none.", []string{"volume", "backend"}, nil)
+	frontendOldest = prometheus.NewDesc("plumbline_volume_frontend_oldest_seconds",
+		"Age of the oldest request of the volume's user that the engine has not answered, in seconds; 0 if there is none. "+
+			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second. Not for engines whose user does not speak the replicas' wire.",
+		[]string{"volume", "backend"}, nil)
+	frontendUnread = prometheus.NewDesc("plumbline_volume_frontend_unread_bytes",
+		"Bytes of requests that the volume's user has sent to the engine and that it has not read, looked at each second; requests that it reads at once are not seen.",
+		[]string{"volume", "backend"}, nil)
+	processStopped = prometheus.NewDesc("plumbline_storage_process_stopped_seconds",
+		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, looked at each second; 0 if it runs. "+
+			"A stop from before the agent's start counts from there. address is the replica's, and empty for engines.",
+		processLabels, nil)
+	processCPUTime = prometheus.NewDesc("plumbline_storage_process_cpu_seconds_total",
+		"CPU time of an engine's or replica's threads since the agent follows it, in seconds, read every five seconds. Without CONFIG_SCHED_INFO there is no such series. address is the replica's, and empty for engines.", processLabels, nil)
+	processRunqueue = prometheus.NewDesc("plumbline_storage_process_runqueue_seconds_total",
+		"Time in which an engine's or replica's threads were ready and waited for a CPU, in seconds, as plumbline_storage_process_cpu_seconds_total.", processLabels, nil)
+	replicaLastAck = prometheus.NewDesc("plumbline_replica_last_ack_total",
+		"Writes of the volume that this replica was the last to acknowledge.", labelNames, nil)
+	replicaLastAckWait = prometheus.NewDesc("plumbline_replica_last_ack_wait_seconds_total",
+		"Time writes of the volume waited for this replica alone, the last to acknowledge, after the one before it, in seconds.", labelNames, nil)
+	Info = prometheus.NewDesc("plumbline_replica_info",
+		"A replica process on this node; 1. replica is the storage backend's name of it, device the disk its directory is on.",
+		[]string{"volume", "address", "backend", "node", "replica", "directory", "device"}, nil)
+	replicaProcesses = prometheus.NewDesc("plumbline_replica_processes",
+		"Engines and replicas that are followed on this node.", []string{"backend", "role"}, nil)
+
+	Resyncs = prometheus.NewDesc("plumbline_replica_resyncs_total",
+		"Streams that were understood until bytes came that are no message.", []string{"wire"}, nil)
+	Unmatched = prometheus.NewDesc("plumbline_replica_unmatched_total",
+		"Answers without a request.", []string{"wire"}, nil)
+	replicaUnrecognised = prometheus.NewDesc("plumbline_replica_unrecognised_total",
+		"Reads from new connections to a replica or frontend that begin with no message: another protocol, or the middle of a stream older than the agent.", []string{"wire"}, nil)
+	replicaOverlaps = prometheus.NewDesc("plumbline_replica_overlapping_writes_total",
+		"Writes not in plumbline_replica_last_ack_total because another one to the same extent was under way.", []string{"wire"}, nil)
+	Overflow = prometheus.NewDesc("plumbline_replica_label_overflow_total",
+		`Connections and processes counted under address="other" or volume="other" because there are too many.`, []string{"wire"}, nil)
+	Operations = prometheus.NewDesc("plumbline_replica_operations_total",
+		"Operations in the histograms of replicas, frontends and paths on this node, in all of them together: what plumbline_replica_lost_total is compared with.", []string{"wire"}, nil)
+	Lost = prometheus.NewDesc("plumbline_replica_lost_total",
+		"Events that are missing from the replica metrics, by reason.", []string{"wire", "reason"}, nil)
+	replicaProblems = prometheus.NewDesc("plumbline_replica_process_errors_total",
+		"Engines and replicas that could not be followed.", []string{"wire"}, nil)
+	Refused = prometheus.NewDesc("plumbline_replica_processes_refused_total",
+		"Processes named like an engine or replica that are not looked at because their user is not root: they could take any volume's name.", []string{"wire"}, nil)
+)
+
+// losses are the reasons of plumbline_replica_lost_total that the kernel counts.
+var losses = map[bpf.Event]string{
+	bpf.EventLostConnection: "connections_full",
+	bpf.EventLostRequest:    "requests_full",
+	bpf.EventLostSeries:     "series_full",
+	bpf.EventLostGroup:      "writes_full",
+	bpf.EventLostFault:      "memory_unreadable",
+	bpf.EventLostNotice:     "notices_full",
+}
+
+func newViewDescs(prefix, unit, inflight, what string, labels []string) viewDescs {
+	withOp := append(labels[:len(labels):len(labels)], "op")
+	return viewDescs{
+		duration:    prometheus.NewDesc(prefix+unit, "Time of "+what+", in seconds.", withOp, nil),
+		bytes:       prometheus.NewDesc(prefix+"_bytes_total", "Bytes read, written or unmapped; the operation is "+what+".", withOp, nil),
+		errors:      prometheus.NewDesc(prefix+"_errors_total", "Operations answered by an error (they are in the histogram, too); the operation is "+what+".", withOp, nil),
+		unanswered:  prometheus.NewDesc(prefix+"_unanswered_total", "Operations whose connection ended before their answer; the operation is "+what+".", labels, nil),
+		Inflight:    prometheus.NewDesc(inflight, "Operations without an answer now; the operation is "+what+".", labels, nil),
+		Connections: prometheus.NewDesc(prefix+"_connections", "Connections now; the operation is "+what+".", labels, nil),
+	}
+}
+
+// Values are the label values for one view: the frontend is no replica's.
+func (l Labels) Values(view bpf.View, more ...string) []string {
+	if view == bpf.ViewFrontend || view == ViewTarget {
+		return append([]string{l.Volume, l.Backend}, more...)
+	}
+	return append([]string{l.Volume, l.Replica, l.Backend}, more...)
+}
+
+// Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the background have found;
+// it reads no file system and waits for none.
+func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
+	var errs []error
+	for _, f := range c.wires {
+		metrics, err := f.collect()
+		errs = append(errs, err)
+		for _, m := range metrics {
+			ch <- m
+		}
+		stats := bpfstats.Stats{Collector: "replica", Programs: collector.ProgramsOf(f.kernel.crews), Maps: map[string]*ebpf.Map{}}
+		for name := range mapSizes {
+			stats.Maps[name] = f.kernel.collection.Maps[name]
+		}
+		errs = append(errs, stats.Update(ch))
+	}
+	without := 0
+	for _, f := range c.wires {
+		without += f.withoutDevice()
+	}
+	collector.SendUnidentified(ch, c.node, collector.KindReplica, map[string]int{collector.ReasonDevice: without})
+	return errors.Join(errs...)
+}
+
+// withoutDevice returns how many replicas have a folder that was looked at and is on no block device that is known.
+func (f *replicaFollower) withoutDevice() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.byPID {
+		if p.Role == bpf.Replica && p.placed && p.device == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// collect returns the metrics. They are sent without the lock, so that a slow reader blocks nobody.
+func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
+	var errs []error
+	now, err := f.sweep(time.Now(), false)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	totals, err := f.sum()
+	if err != nil {
+		return metrics, errors.Join(append(errs, err)...)
+	}
+	errs = append(errs, totals.Send(send, "read", "write", "unmap"))
+	f.operations.Add(totals.Latencies)
+	send(collector.Counter(Operations, float64(f.operations.Total), f.wire.name))
+	for labels, a := range totals.acks {
+		send(collector.Counter(replicaLastAck, float64(a.Last), labels.Values(bpf.ViewRequest)...))
+		send(collector.Counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.Values(bpf.ViewRequest)...))
+	}
+	if now != nil {
+		for l, n := range now.Connections {
+			d := Views[l.View]
+			send(collector.Gauge(d.Connections, float64(n), l.Values(l.View)...))
+			send(collector.Gauge(d.Inflight, float64(now.Inflight[l]), l.Values(l.View)...))
+			if l.View == bpf.ViewRequest {
+				send(collector.Gauge(requestOldest, now.Oldest[l], l.Values(l.View)...))
+			}
+		}
+		f.sendStalls(send, now)
+		f.sendInfo(send, now.peers)
+	}
+	return metrics, errors.Join(append(errs, f.sendEvents(send))...)
+}
+
+// processSeries are the labels of a process's series, which an engine has in common with the one that takes over from it.
+type processSeries struct {
+	Labels
+	role bpf.Role
+}
+
+// sendStalls reports what is stalled: what the engine has not answered its user and a replica its engine, and which
+// processes are stopped.
+func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *Now) {
+	for l := range now.Connections {
+		if _, ok := now.stalls[l]; !ok && l.View != bpf.ViewRequest {
+			now.stalls[l] = stall{}
+		}
+	}
+	for l, s := range now.stalls {
+		unread := replicaUnread
+		if l.View == bpf.ViewFrontend {
+			unread = frontendUnread
+		}
+		send(collector.Gauge(OldestOf[l.View], max(s.oldest, now.Oldest[l]), l.Values(l.View)...))
+		send(collector.Gauge(unread, s.unread, l.Values(l.View)...))
+	}
+	longest := map[processSeries]float64{}
+	for _, n := range f.byPID {
+		p := processSeries{Labels{Volume: n.volume, Backend: n.Backend}, n.Role}
+		if n.Role == bpf.Replica {
+			p.Replica = f.ownAddress(n, now.peers)
+		}
+		longest[p] = max(longest[p], float64(n.stopped.age)/1e9)
+		if n.cpu.threads != nil {
+			used, before := f.cpu[p], n.cpu.sent
+			f.cpu[p] = threadCPU{used.ran + n.cpu.ran - before.ran, used.waited + n.cpu.waited - before.waited}
+			n.cpu.sent = n.cpu.threadCPU
+		}
+	}
+	maps.DeleteFunc(f.cpu, func(p processSeries, _ threadCPU) bool {
+		_, there := longest[p]
+		return !there
+	})
+	for p, age := range longest {
+		labels := []string{f.options.Node, p.Volume, p.Backend, roleName(p.role), p.Replica}
+		send(collector.Gauge(processStopped, age, labels...))
+		if cpu, known := f.cpu[p]; known {
+			send(collector.Counter(processCPUTime, float64(cpu.ran)/1e9, labels...))
+			send(collector.Counter(processRunqueue, float64(cpu.waited)/1e9, labels...))
+		}
+	}
+}
+
+func (f *replicaFollower) sendEvents(send func(prometheus.Metric)) error {
+	events, err := f.kernel.events()
+	if err != nil {
+		return err
+	}
+	name := f.wire.name
+	send(collector.Counter(Resyncs, float64(events[bpf.EventResync]), name))
+	send(collector.Counter(Unmatched, float64(events[bpf.EventUnmatched]), name))
+	send(collector.Counter(replicaUnrecognised, float64(events[bpf.EventUnrecognised]), name))
+	send(collector.Counter(replicaOverlaps, float64(events[bpf.EventOverlap]), name))
+	send(collector.Counter(Overflow, float64(events[bpf.EventOtherPeer]+f.overflow), name))
+	send(collector.Counter(replicaProblems, float64(f.problems), name))
+	send(collector.Counter(Refused, float64(f.refused), name))
+	for event, reason := range losses {
+		send(collector.Counter(Lost, float64(events[event]), name, reason))
+	}
+	send(collector.Counter(Lost, float64(f.resynced), name, "resync"))
+	send(collector.Counter(Lost, float64(f.expired), name, "write_unfinished"))
+	send(collector.Counter(Lost, float64(f.lookErrors), name, "look_failed"))
+	send(collector.Counter(Lost, float64(f.unwatched), name, "sockets_full"))
+	return nil
+}
+
+// sendInfo reports the processes on this node.
+func (f *replicaFollower) sendInfo(send func(prometheus.Metric), peers map[uint32]bpf.PeerKey) {
+	processes := map[[2]string]int{}
+	sent := map[Labels]bool{}
+	for _, n := range f.byPID {
+		processes[[2]string{n.Backend, roleName(n.Role)}]++
+		if n.Role != bpf.Replica || n.volume != n.Volume {
+			continue
+		}
+		// Two processes of one name can only be one that replaces the other.
+		l := Labels{n.volume, f.ownAddress(n, peers), n.Backend}
+		if l.Replica == "" || sent[l] {
+			continue
+		}
+		sent[l] = true
+		send(collector.Gauge(Info, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, foreign.Path(n.Directory), n.device))
+	}
+	for key, count := range processes {
+		send(collector.Gauge(replicaProcesses, float64(count), key[0], key[1]))
+	}
+}
+
+// ownAddress is the address by which engines name a replica: what it listens on, or, if
+// that is any address, the one an engine has connected to; empty as long as there is none.
+func (f *replicaFollower) ownAddress(n *followedProcess, peers map[uint32]bpf.PeerKey) string {
+	if n.Unix {
+		return f.localReplica(n)
+	}
+	if a, err := netip.ParseAddr(n.Host); err == nil && !a.IsUnspecified() {
+		return net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
+	}
+	for number, key := range peers {
+		if key.Slot == n.slot {
+			return f.labels(n, bpf.ViewService, number, peers).Replica
+		}
+	}
+	return ""
+}
+
+// ViewTarget is the view of a target in user space. Rules take an engine's own view, the frontend, for what an engine
+// does: that may be another process behind this one, and with some engines (Mayastor) a replica's target cannot be
+// distinguished from a volume's.
+const ViewTarget = bpf.View(101)
+
+// ViewPath is the initiator's view of a volume's target, on one path.
+const ViewPath = bpf.View(100)
+
+// OldestOf are the ages of the oldest operations without an answer, by view.
+var OldestOf = map[bpf.View]*prometheus.Desc{
+	bpf.ViewRequest: requestOldest, bpf.ViewService: serviceOldest, bpf.ViewFrontend: frontendOldest, ViewPath: pathOldest, ViewTarget: targetOldest,
+}
+
+// pathLabelNames are the labels of a path's series.
+var pathLabelNames = []string{"volume", "path", "backend"}
