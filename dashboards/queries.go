@@ -40,25 +40,26 @@ func queryList() []panel {
 		{
 			title: "Queries",
 			ask:   "Which queries take the time?", empty: noQueries,
-			text: "The chosen queries by their time. Time is seconds per second: 1 is one session that does nothing else. Storage is the part of it in reads, writes and syncs of files, and cold reads are those that waited for a device. " +
+			text: "The chosen queries by their time. Time is seconds per second: 1 is one session that does nothing else. Slowest 1 % is how long the slowest hundredth of its calls take, to a power of two, where Prometheus scrapes native histograms. Storage is the part of the time in reads, writes and syncs of files, and cold reads are those that waited for a device. " +
 				"One that is new at the top after a deploy, with more time a call or more of it in storage: a plan that changed, such as a missed index.",
 			width: 24, height: 10, unit: times,
 			queries: []query{
 				{by + `(` + timeOf + `)`, "Time"},
 				{by + `(` + statementsOf + `)`, "Calls"},
 				{by + `(` + timeOf + `) / on (node, server, queryid) (` + by + `(` + statementsOf + `) > 0)`, "A call"},
+				{`histogram_quantile(0.99, ` + by + `(rate(plumbline_query_id_duration_seconds{server=~"$server", queryid=~"$queryid"}[$__rate_interval])))`, "Slowest 1 %"},
 				{by + `(rate(plumbline_query_id_phase_seconds_total{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}[$__rate_interval])) or ` + by + `(` + statementsOf + `) * 0`, "Storage"},
 				{by + `(rate(plumbline_query_id_file_reads_total{server=~"$server", queryid=~"$queryid", cache="miss"}[$__rate_interval]))`, "Cold reads"},
 			},
 			view: grid{
 				labels:  []labelColumn{{"server", "Server", 160, nil}, {"queryid", "Query", 180, nil}},
-				columns: []valueColumn{{times, nil}, {perSec, nil}, {seconds, nil}, {times, nil}, {perSec, nil}},
+				columns: []valueColumn{{times, nil}, {perSec, nil}, {seconds, nil}, {seconds, nil}, {times, nil}, {perSec, nil}},
 				lead:    2, sort: "Time",
 			},
 		},
 		{
 			title: "Texts",
-			ask:   "What is a query's text?", empty: "no texts: postgres_exporter with --collector.stat_statements.include_query exports them",
+			ask:   "What is a query's text?", empty: "no texts: postgres_exporter with --collector.stat_statements.include_query exports them, or a query of CloudNativePG's exporter",
 			text:  "The queries' texts without their constants, as pg_stat_statements keeps them. Whoever reads Prometheus reads them: the exporter exports none unless it is configured to. Join by the query's identifier.",
 			width: 24, height: 8, unit: count,
 			queries: []query{{`max by (server, queryid, query) (query:text:info` + ofQueries + `)`, "Known"}},

@@ -46,6 +46,25 @@ func Buckets(slots []uint64) map[int]int64 {
 	return buckets
 }
 
+// CoarseSlots is the number of slots of a histogram with one bucket for each power of two: query_slot of
+// exporters/agent/bpf/query/query_id.h.
+const CoarseSlots = Slots>>Schema + 2
+
+// NewCoarse returns a native histogram with one bucket for each power of two, and no classic buckets.
+func NewCoarse(desc *prometheus.Desc, slots []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
+	if len(slots) > CoarseSlots {
+		return nil, fmt.Errorf("histogram with %d slots, want at most %d", len(slots), CoarseSlots)
+	}
+	buckets, count := map[int]int64{}, uint64(0)
+	for slot, n := range slots {
+		if n > 0 {
+			buckets[minIndex>>Schema+slot] = int64(n)
+			count += n
+		}
+	}
+	return prometheus.NewConstNativeHistogram(desc, count, sum, buckets, nil, 0, 0, 0, created, labels...)
+}
+
 // New returns a histogram with native and classic buckets. sum is in seconds. created is when counting began.
 func New(desc *prometheus.Desc, slots []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
 	if len(slots) > Slots {

@@ -265,7 +265,7 @@ func (c *cost) compare(b *testing.B) {
 		return slices.ContainsFunc(block, func(s paired.Slot) bool { return s.To.After(until) })
 	})
 	for m := range c.meters {
-		c.tell(b, m)
+		c.record(b, m)
 	}
 }
 
@@ -297,8 +297,8 @@ func floorOf(used [][]float64) float64 {
 	return max(same.High, 1/same.Low) - 1
 }
 
-// tell prints and records what a meter saw.
-func (c *cost) tell(b *testing.B, meter int) {
+// record prints and records what a meter saw.
+func (c *cost) record(b *testing.B, meter int) {
 	used := c.perTransaction(c.blocks, meter)
 	floor := floorOf(used)
 	for i, mode := range costModes {

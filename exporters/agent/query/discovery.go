@@ -261,10 +261,10 @@ func (b *batch) close() []sighting {
 // lookAt looks at candidates side by side, as far as they are due, and takes over what it finds.
 // After the grace it goes on without those that have not answered: they are taken over when they
 // answer, so that they hold up nobody. It returns how many have to wait for a later look, see due.
-func (q *query) lookAt(candidates []server.Candidate, told bool, grace time.Duration) (skipped int) {
+func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.Duration) (skipped int) {
 	now := time.Now()
 	q.mu.Lock()
-	due, skipped := q.due(candidates, told, now)
+	due, skipped := q.due(candidates, reported, now)
 	q.mu.Unlock()
 	look := q.scanner.Looker()
 	b := &batch{}

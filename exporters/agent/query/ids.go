@@ -16,6 +16,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 )
 
@@ -57,6 +58,9 @@ var (
 	queryIDPhase = prometheus.NewDesc("plumbline_query_id_phase_seconds_total",
 		"Time of statements that ended, by query and by where it went, in seconds, as in plumbline_query_phase_seconds_total; all phases are the query's time.",
 		[]string{"server", "db_system", "queryid", "phase"}, nil)
+	queryIDDuration = prometheus.NewDesc("plumbline_query_id_duration_seconds",
+		"Time of a query's statements, as in plumbline_query_duration_seconds, in seconds. A native histogram alone, with a bucket for each power of two; in the text format it has only the bucket +Inf.",
+		[]string{"server", "db_system", "queryid"}, nil)
 	queryIDReads = prometheus.NewDesc("plumbline_query_id_file_reads_total",
 		"Read calls on files within statements, by query and by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "db_system", "queryid", "cache"}, nil)
@@ -80,13 +84,13 @@ func queryPlaces(top int) uint32 {
 type place struct {
 	index   uint32
 	id      uint64
-	amounts bpf.QueryAmounts
+	amounts bpf.QueryPerQuery
 }
 
 // seenPlace is a place as it was last.
 type seenPlace struct {
 	id      uint64
-	amounts bpf.QueryAmounts
+	amounts bpf.QueryPerQuery
 	// retired is when it was made unknown to the programs, if it was.
 	retired time.Time
 }
@@ -97,9 +101,10 @@ type queries struct {
 	// those that are not listed any more, is in inListed.
 	tracked  map[uint64]*trackedQuery
 	listed   int
-	inListed bpf.QueryAmounts
+	inListed bpf.QueryPerQuery
 	// other is what the server has beyond that.
-	other bpf.QueryAmounts
+	other bpf.QueryPerQuery
+	began time.Time
 	// floor is the most time that a query had that is not tracked any more, and unplaced the time of statements without
 	// a place, in nanoseconds; both fade as the queries' own. unplacedBefore is what the kernel had counted of the
 	// latter.
@@ -112,35 +117,37 @@ type queries struct {
 type trackedQuery struct {
 	// time is its time, of which halfLife ago counts half; doubt is how much more it may have been.
 	time, doubt float64
-	// series is what its series have; nil if it is not listed.
-	series *bpf.QueryAmounts
+	// series is what its series have since listed; nil if it is not listed.
+	series *bpf.QueryPerQuery
+	listed time.Time
 }
 
 func newQueries(now time.Time) *queries {
-	return &queries{tracked: map[uint64]*trackedQuery{}, relisted: now}
+	return &queries{tracked: map[uint64]*trackedQuery{}, began: now, relisted: now}
 }
 
 // add counts for a query. One that is new has series at once if there is room.
-func (q *queries) add(id uint64, n *bpf.QueryAmounts, top int) {
+func (q *queries) add(id uint64, n *bpf.QueryPerQuery, top int, now time.Time) {
 	t := q.tracked[id]
 	if t == nil {
 		t = &trackedQuery{doubt: q.floor}
 		q.tracked[id] = t
 		if q.listed < top {
-			q.list(t)
+			t.list(now)
+			q.listed++
 		}
 	}
-	t.time += float64(n.SumNs)
+	t.time += float64(n.All.SumNs)
 	if t.series != nil {
-		combine(t.series, n, plus)
-		combine(&q.inListed, n, plus)
+		combineQuery(t.series, n, plus)
+		combineQuery(&q.inListed, n, plus)
 	}
 }
 
-func (q *queries) list(t *trackedQuery) {
-	t.series = &bpf.QueryAmounts{}
-	q.listed++
-}
+func (t *trackedQuery) list(now time.Time) { t.series, t.listed = &bpf.QueryPerQuery{}, now }
+
+// querySlot is query_slot of bpf/query/query_id.h: the slot of a query's histogram, of that of a command's.
+func querySlot(native int) int { return (native + 7) / 8 }
 
 // forget ends to track the queries that have neither series nor one of these places.
 func (q *queries) forget(placed map[uint64]bool) {
@@ -154,12 +161,15 @@ func (q *queries) forget(placed map[uint64]bool) {
 
 // rest finds what is in no query's series, by all that was counted of the server.
 func (q *queries) rest(all *totals) {
-	var sum bpf.QueryAmounts
+	var sum bpf.QueryPerQuery
 	for i := range all.commands {
-		combine(&sum, &all.commands[i].All, plus)
+		combine(&sum.All, &all.commands[i].All, plus)
+		for slot, n := range all.commands[i].Slots {
+			sum.Slots[querySlot(slot)] += n
+		}
 	}
-	combine(&sum, &q.inListed, less)
-	combine(&q.other, &sum, func(before, now uint64) uint64 { return max(before, now) })
+	combineQuery(&sum, &q.inListed, less)
+	combineQuery(&q.other, &sum, func(before, now uint64) uint64 { return max(before, now) })
 	unplaced := all.lost[bpf.QueryLossNO_ID_PLACE_NS]
 	q.unplaced += float64(less(unplaced, q.unplacedBefore))
 	q.unplacedBefore = unplaced
@@ -191,7 +201,7 @@ func (q *queries) relist(now time.Time, top int) {
 			return
 		}
 		least.series = nil
-		best.series = &bpf.QueryAmounts{}
+		best.list(now)
 		others, listed = others[1:], listed[:len(listed)-1]
 	}
 }
@@ -238,15 +248,15 @@ func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
 			fo.seen[p.index] = seen
 		}
 		more := place{id: seen.id, amounts: p.amounts}
-		combine(&more.amounts, &seen.amounts, less)
+		combineQuery(&more.amounts, &seen.amounts, less)
 		grown = append(grown, more)
 		seen.amounts = p.amounts
 	}
 	// In this order, so that of new ones those with the most time get what series are free.
-	slices.SortFunc(grown, func(a, b place) int { return cmp.Compare(b.amounts.SumNs, a.amounts.SumNs) })
+	slices.SortFunc(grown, func(a, b place) int { return cmp.Compare(b.amounts.All.SumNs, a.amounts.All.SumNs) })
 	for _, p := range grown {
-		if p.amounts.Count > 0 {
-			q.add(p.id, &p.amounts, f.top)
+		if p.amounts.All.Count > 0 {
+			q.add(p.id, &p.amounts, f.top, now)
 		}
 	}
 	for index, seen := range fo.seen {
@@ -356,18 +366,24 @@ func (f *fleet) tellNoQueryIDs(fo *follower, now time.Time) {
 
 // send sends the series of a server's queries.
 func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) {
-	sendQuery(ch, key, otherQuery, &q.other)
+	sendQuery(ch, key, otherQuery, &q.other, q.began)
 	for id, t := range q.tracked {
 		if t.series != nil {
-			sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series)
+			sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed)
 		}
 	}
 	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.engine)
 }
 
 // sendQuery sends a query's series.
-func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, m *bpf.QueryAmounts) {
+func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, q *bpf.QueryPerQuery, created time.Time) {
+	m := &q.All
 	ch <- collector.Counter(queryIDStatements, float64(m.Count), key.label, key.engine, id)
+	if h, err := nativehist.NewCoarse(queryIDDuration, q.Slots[:], float64(m.SumNs)/1e9, created, key.label, key.engine, id); err != nil {
+		ch <- prometheus.NewInvalidMetric(queryIDDuration, err)
+	} else {
+		ch <- h
+	}
 	for phase, name := range phaseNames {
 		ch <- collector.Counter(queryIDPhase, float64(m.PhaseNs[phase])/1e9, key.label, key.engine, id, name)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	dto "github.com/prometheus/client_model/go"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
@@ -29,6 +30,37 @@ type ofQuery struct {
 	count   float64
 	seconds float64 // of all phases
 	reads   float64
+	// durations are the numbers of statements by the power of two of their seconds.
+	durations map[int]float64
+}
+
+// consistent reports what is wrong with the durations of a query, beside its other numbers.
+func (q ofQuery) consistent() error {
+	var count, least, most float64
+	for power, n := range q.durations {
+		count += n
+		least += n * math.Ldexp(1, power-1)
+		most += n * math.Ldexp(1, power)
+	}
+	if least = max(0, least-q.durations[-20]*math.Ldexp(1, -21)); count != q.count || q.seconds < least || q.seconds > most {
+		return fmt.Errorf("%v statements in %v s; by duration %v, which are %v statements in %v to %v s", q.count, q.seconds, q.durations, count, least, most)
+	}
+	return nil
+}
+
+// durationsOf are a native histogram's buckets, by index.
+func durationsOf(h *dto.Histogram) map[int]float64 {
+	buckets, index, n, delta := map[int]float64{}, 0, int64(0), 0
+	for _, span := range h.PositiveSpan {
+		index += int(span.GetOffset())
+		for range span.GetLength() {
+			n += h.PositiveDelta[delta]
+			buckets[index] = float64(n)
+			index++
+			delta++
+		}
+	}
+	return buckets
 }
 
 // lookQueries returns what c reports of a server's queries, by identifier, and of its statements without one, by
@@ -48,6 +80,8 @@ func lookQueries(t testing.TB, c collector.Collector, server string) (queries ma
 				q.count += m.Counter.GetValue()
 			case "plumbline_query_id_phase_seconds_total":
 				q.seconds += m.Counter.GetValue()
+			case "plumbline_query_id_duration_seconds":
+				q.durations = durationsOf(m.Histogram)
 			case "plumbline_query_id_file_reads_total":
 				q.reads += m.Counter.GetValue()
 			case "plumbline_query_id_unknown_total":
@@ -100,6 +134,9 @@ func sinceQueries(t *testing.T, c collector.Collector, server string, before map
 		n.count -= before[id].count
 		n.seconds -= before[id].seconds
 		n.reads -= before[id].reads
+		for power, earlier := range before[id].durations {
+			n.durations[power] -= earlier
+		}
 		queries[id] = n
 		sum.count += n.count
 		sum.seconds += n.seconds
@@ -190,6 +227,11 @@ func TestQueryIDs(t *testing.T) {
 			}
 			if math.Abs(sum.seconds-ofCommands) > 1e-6 || math.Abs(sum.reads-got.Reads["hit"]-got.Reads["miss"]) > 0 || sum.seconds > client.Seconds() {
 				t.Errorf("queries took %v s with %v reads, commands %v s with %v, the client waited %v", sum.seconds, sum.reads, ofCommands, got.Reads, client)
+			}
+			for id, n := range queries {
+				if err := n.consistent(); err != nil {
+					t.Errorf("query %s: %v", id, err)
+				}
 			}
 			compared := wantStatements(t, pg, queries)
 			if compared < shapes+6 {
@@ -366,7 +408,9 @@ func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
 }
 
 // counts is a place's amounts.
-func counts(n, ns uint64) bpf.QueryAmounts { return bpf.QueryAmounts{Count: n, SumNs: ns} }
+func counts(n, ns uint64) bpf.QueryPerQuery {
+	return bpf.QueryPerQuery{All: bpf.QueryAmounts{Count: n, SumNs: ns}}
+}
 
 // Series go to the queries with the most time, without going back: those that leave end, and what they had is no part
 // of what others get.
@@ -378,7 +422,7 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 		l := map[uint64]uint64{}
 		for id, q := range a.queries.tracked {
 			if q.series != nil {
-				l[id] = q.series.Count
+				l[id] = q.series.All.Count
 			}
 		}
 		return l
@@ -391,17 +435,17 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 		f.drainAll(at)
 		var all totals
 		for _, p := range places {
-			combine(&all.commands[0].All, &p.amounts, plus)
+			combine(&all.commands[0].All, &p.amounts.All, plus)
 		}
-		before := a.queries.other.Count
+		before := a.queries.other.All.Count
 		a.queries.rest(&all)
-		if a.queries.other.Count < before {
-			t.Errorf("other has fallen from %d to %d", before, a.queries.other.Count)
+		if a.queries.other.All.Count < before {
+			t.Errorf("other has fallen from %d to %d", before, a.queries.other.All.Count)
 		}
 	}
 	look(0, place{0, 11, counts(1, 100)}, place{1, 12, counts(1, 200)}, place{2, 13, counts(5, 50)})
-	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.Count != 5 {
-		t.Errorf("at first %v, other %d", got, a.queries.other.Count)
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.All.Count != 5 {
+		t.Errorf("at first %v, other %d", got, a.queries.other.All.Count)
 	}
 	// It has more time than the least, but not twice as much; and not before its turn.
 	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(6, 190)})
@@ -411,8 +455,8 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 	}
 	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(8, 1100)})
 	look(1, place{0, 11, counts(3, 120)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(9, 1200)})
-	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.Count != 8+2 {
-		t.Errorf("after the turn %v, other %d", got, a.queries.other.Count)
+	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.All.Count != 8+2 {
+		t.Errorf("after the turn %v, other %d", got, a.queries.other.All.Count)
 	}
 }
 
@@ -492,7 +536,7 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 		f.drainAll(begin)
 		k.queries[number] = []place{{1, 11, counts(1, 50)}, {3, 11, counts(1, 100)}}
 		f.drainAll(begin)
-		if q := f.accounts[accountKey{"a", "postgresql"}].queries; !slices.Equal(k.retired, []uint32{3}) || q.tracked[11].series.Count != 2 {
+		if q := f.accounts[accountKey{"a", "postgresql"}].queries; !slices.Equal(k.retired, []uint32{3}) || q.tracked[11].series.All.Count != 2 {
 			t.Errorf("retired %v, %+v", k.retired, q.tracked[11].series)
 		}
 	})
@@ -536,7 +580,8 @@ func TestQueryIDsUnread(t *testing.T) {
 		k.selects[number] = 7
 	}
 	for name, want := range map[string]map[string]ofQuery{"a": {otherQuery: {count: 7}}, "b": {}, collector.OtherServer: {}} {
-		if got, _ := lookQueries(t, &collected{f: f}, name); !maps.Equal(got, want) {
+		same := func(a, b ofQuery) bool { return a.count == b.count && a.seconds == b.seconds && a.reads == b.reads }
+		if got, _ := lookQueries(t, &collected{f: f}, name); !maps.EqualFunc(got, want, same) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

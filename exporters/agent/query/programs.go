@@ -456,5 +456,5 @@ func (k kernelSide) retire(number, index uint32) error {
 // empty implements kernel.
 func (k kernelSide) empty(number, index uint32) error {
 	at := number*k.programs.places + index
-	return errors.Join(k.programs.objects.Queries.Put(at, bpf.QueryAmounts{}), k.programs.objects.QueryIds.Put(at, uint64(0)))
+	return errors.Join(k.programs.objects.Queries.Put(at, bpf.QueryPerQuery{}), k.programs.objects.QueryIds.Put(at, uint64(0)))
 }

@@ -44,6 +44,14 @@ func combine(a, b *bpf.QueryAmounts, how func(a, b uint64) uint64) {
 	}
 }
 
+// combineQuery changes each amount of a query by that of another.
+func combineQuery(a, b *bpf.QueryPerQuery, how func(a, b uint64) uint64) {
+	combine(&a.All, &b.All, how)
+	for i, n := range b.Slots {
+		a.Slots[i] = how(a.Slots[i], n)
+	}
+}
+
 func plus(a, b uint64) uint64 { return a + b }
 
 // less is a without b, of counts that were not read at once.

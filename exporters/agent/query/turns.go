@@ -18,9 +18,9 @@ func (t trial) due(now time.Time) bool {
 
 // due returns the candidates to look at now, and notes that it is done: the servers that are followed as their turn
 // comes, and so many others that at most maxLooks are looked at, first those that were never looked at or whose last
-// look is longest ago, so that each gets its turn however many there are. told is true if the kernel reported them just
-// now: these do not wait for looks that are under way. skipped are how many have to wait.
-func (q *query) due(candidates []server.Candidate, told bool, now time.Time) (due []server.Candidate, skipped int) {
+// look is longest ago, so that each gets its turn however many there are. reported is true if the kernel reported them
+// just now: these do not wait for looks that are under way. skipped are how many have to wait.
+func (q *query) due(candidates []server.Candidate, reported bool, now time.Time) (due []server.Candidate, skipped int) {
 	var others []server.Candidate
 	for _, c := range candidates {
 		t, tried := q.tried[c.ID]
@@ -31,14 +31,14 @@ func (q *query) due(candidates []server.Candidate, told bool, now time.Time) (du
 				due = append(due, c)
 			}
 		case q.fleet.full():
-		case told || !tried || t.due(now):
+		case reported || !tried || t.due(now):
 			others = append(others, c)
 		}
 	}
 	slices.SortStableFunc(others, func(a, b server.Candidate) int { return q.tried[a.ID].last.Compare(q.tried[b.ID].last) })
 	room := maxLooks
 	for id := range q.looking {
-		if !told && q.fleet.followers[id] == nil {
+		if !reported && q.fleet.followers[id] == nil {
 			room--
 		}
 	}

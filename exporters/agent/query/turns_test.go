@@ -24,8 +24,8 @@ func newTurns() turnTaker {
 	return turnTaker{&query{fleet: f, looking: map[server.ID]bool{}, tried: map[server.ID]trial{}}}
 }
 
-func (u turnTaker) walk(candidates []server.Candidate, told bool, now time.Time) (looked map[server.ID]bool, skipped int) {
-	due, skipped := u.due(candidates, told, now)
+func (u turnTaker) walk(candidates []server.Candidate, reported bool, now time.Time) (looked map[server.ID]bool, skipped int) {
+	due, skipped := u.due(candidates, reported, now)
 	looked = map[server.ID]bool{}
 	for _, c := range due {
 		looked[c.ID] = true

@@ -438,7 +438,7 @@ func agentOf(t *testing.T, pod *unstructured.Unstructured) (args, environment []
 	return spec.Containers[0].Args, environment
 }
 
-// The Job's containers have the chart's capabilities, and no others.
+// The Job's containers have the chart's capabilities, and no others; the programs on a host, too.
 func TestCapabilities(t *testing.T) {
 	found := func(file, pattern string) (all []string) {
 		text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", file))
@@ -457,6 +457,11 @@ func TestCapabilities(t *testing.T) {
 	}
 	if got := found("kubectl-plumbline/try_job.yaml", `add: \[(.+)\]`); !slices.Equal(got, want) || want[1] != "BPF, PERFMON" {
 		t.Errorf("%q, the chart has %q", got, want)
+	}
+	// The programs on a host have the same: the agent's are its own and the exporter's.
+	own := found("kubectl-plumbline/try/host_linux.go", `unix\.CAP_([A-Z_]+)`)
+	if agent := strings.Split(want[0], ", "); !slices.Equal(slices.Sorted(slices.Values(own)), slices.Sorted(slices.Values(agent))) || strings.Join(own[:2], ", ") != want[1] {
+		t.Errorf("on a host %q, the chart has %q", own, want)
 	}
 }
 

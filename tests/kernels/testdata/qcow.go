@@ -8,7 +8,7 @@ var errNone = errors.New("this engine was built without libqcow")
 // Qcow is never made.
 type Qcow struct{}
 
-// Open says that there is none.
+// Open reports that there is none.
 func Open(string) (*Qcow, error) { return nil, errNone }
 
 func (q *Qcow) WriteAt([]byte, int64) (int, error) { return 0, errNone }

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -244,6 +243,8 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 			n.t.Errorf("kubectl plumbline why does not name %s", part)
 		}
 	}
+	// And so does try, which knows no baseline and no alert.
+	n.tries("db-held", pod, []string{"db-held/" + pod, "device"})
 }
 
 // verdictsAreEvents checks that kubectl describe shows on the claim of the class held that its disk was slow and stalled, and that both
@@ -277,7 +278,8 @@ func (n *node) events(class, claim string) (string, error) {
 // plumbline runs kubectl's plugin.
 func (n *node) plumbline(args ...string) string {
 	n.t.Helper()
-	cmd := exec.Command(filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "kubectl-plumbline"), append(args, "--kubeconfig="+n.path("etc", "kubeconfig"))...)
+	command := n.plugin(args...)
+	cmd := exec.Command(command[0], command[1:]...)
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		n.t.Fatalf("kubectl plumbline %s: %v\n%s", strings.Join(args, " "), err, output)

@@ -48,6 +48,7 @@ classes: [%[1]s]
 postgresql:` + smallPostgreSQL + `
   instances: %[2]d
   storage: {size: 1Gi}
+  queryTexts: true
   spec: {stopDelay: 10, smartShutdownTimeout: 5, switchoverDelay: 10}
 mysql:` + smallMySQL + `
   enabled: %[3]t

@@ -255,6 +255,8 @@ func (n *node) followQuery() {
 			fmt.Sprintf(`server:volume:info{server=%q, %s}`, server, labels),
 			fmt.Sprintf(`server:query_seconds:mean5m{server=%q, node="node-1"} > 0`, server),
 			fmt.Sprintf(`server:database:info{server=%q, storageclass=%q}`, server, class),
+			// A query by its identifier, and its text as the operator's exporter has it.
+			fmt.Sprintf(`rate(plumbline_query_id_statements_total{server=%q}[1m]) > 0 and on (server, queryid) query:text:info{query!=""}`, server),
 		} {
 			testkit.Eventually(n.t, patience, n.some(expression))
 		}

@@ -267,6 +267,7 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 	if !strings.Contains(why, slow) {
 		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, why)
 	}
+	n.tries("db-"+v.class, v.claim, []string{slow}, "--break-down")
 	events := func(reason string) func() error {
 		return func() error {
 			events, err := n.events(v.class, v.claim)

@@ -62,11 +62,17 @@ func TestThreeNodes(t *testing.T) {
 		n.followLonghorn(n.longhornVolume(replicated, standby))
 	})
 	part("helm test proves statements, phases, volumes and claims joined", n.helmTest)
+	part("kubectl plumbline try ends by itself, by an interrupt and by a key, and leaves nothing", func() {
+		n.tries("db-"+replicated, volume.claim, []string{primary, "measures on node node-1", "measures on node node-2", "measures on node node-3"}, "--break-down")
+		n.tryEnds("db-"+replicated, volume.claim)
+	})
+	removed := n.tryKilled("db-"+replicated, volume.claim)
 	n.report("three-nodes.md", faultTable)
 	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
 	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
 	part("the primary's node is drained", n.drainNode)
+	part("what kubectl plumbline try made is removed, though it was killed", removed)
 	part("no collector fails", func() { testkit.Eventually(n.t, 2*patience, n.none(`plumbline_scrape_collector_success == 0`)) })
 }
 
@@ -128,6 +134,7 @@ func (n *node) slowNetwork(v longhornVolume, w *worker) {
 		if !strings.Contains(why, slow) || !strings.Contains(why, w.Name) {
 			n.t.Errorf("kubectl plumbline why does not name %s on %s:\n%s", slow, w.Name, why)
 		}
+		n.tries("db-"+v.class, v.claim, []string{slow, w.Name}, "--break-down")
 		return mend
 	})
 }

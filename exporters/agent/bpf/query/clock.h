@@ -521,15 +521,18 @@ static __always_inline void add_statement(struct amounts *m, struct backend *b, 
 }
 
 /* Adds it to its query's. Not static, so that the verifier goes through it once. */
-__noinline int observe_query(struct backend *b, u64 ns, u64 hits)
+__noinline int observe_query(struct backend *b, u64 ns, u64 hits, u32 slot)
 {
 	if (!b)
 		return 0;
-	struct amounts *m = query_of(b->server, b->query_id);
-	if (m)
-		add_statement(m, b, ns, hits, false, true);
-	else
+	struct per_query *q = query_of(b->server, b->query_id);
+	if (!q) {
 		lose_so_much(b->server, NO_ID_PLACE_NS, ns);
+		return 0;
+	}
+	add_statement(&q->all, b, ns, hits, false, true);
+	if (slot < QUERY_SLOTS)
+		add_to(&q->slots[slot], 1, true);
 	return 0;
 }
 
@@ -564,7 +567,7 @@ static __noinline int observe(struct backend *b, struct task_struct *task, u8 re
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], 1);
 	if (query_places && b->query_id)
-		observe_query(b, ns, hits);
+		observe_query(b, ns, hits, query_slot(slot));
 	return 0;
 }
 

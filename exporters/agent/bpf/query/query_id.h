@@ -24,19 +24,32 @@ struct {
 	__type(value, u64);
 } query_ids SEC(".maps");
 
+/* A histogram of fewer slots than a command's, one for each power of two: those of native_histogram.h in eights. */
+#define QUERY_SLOTS (NATIVE_SLOTS / 8 + 2)
+
+static __always_inline u32 query_slot(u32 native)
+{
+	return (native + 7) / 8;
+}
+
+struct per_query {
+	struct amounts all;
+	u64 slots[QUERY_SLOTS];
+};
+
 /* What was counted there. Not per CPU, as that takes too much memory on large machines. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct amounts);
+	__type(value, struct per_query);
 } queries SEC(".maps");
 
 /* Keeps the type in the object file, from where the agent takes it. */
-const struct amounts *unused_amounts __attribute__((unused));
+const struct per_query *unused_per_query __attribute__((unused));
 
 /* Returns where the statements of a query are counted; NULL if there is no place. */
-static __always_inline struct amounts *query_of(u32 server, u64 id)
+static __always_inline struct per_query *query_of(u32 server, u64 id)
 {
 	if (id == PLACE_RETIRED)
 		return NULL;

@@ -302,6 +302,12 @@ type QueryNames struct {
 	_     [2]byte
 }
 
+type QueryPerQuery struct {
+	_     structs.HostLayout
+	All   QueryAmounts
+	Slots [32]uint64
+}
+
 type QueryPerServer uint32
 
 const (
@@ -432,13 +438,13 @@ const (
 	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
-	QueryVarUnusedAmounts        = "unused_amounts"
 	QueryVarUnusedCommand        = "unused_command"
 	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedEventPage      = "unused_event_page"
 	QueryVarUnusedExtent         = "unused_extent"
 	QueryVarUnusedFlusher        = "unused_flusher"
 	QueryVarUnusedLoss           = "unused_loss"
+	QueryVarUnusedPerQuery       = "unused_per_query"
 	QueryVarUnusedPerServer      = "unused_per_server"
 	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
@@ -555,13 +561,13 @@ type QueryVariableSpecs struct {
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
-	UnusedAmounts      *ebpf.VariableSpec `ebpf:"unused_amounts"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.VariableSpec `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.VariableSpec `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
+	UnusedPerQuery     *ebpf.VariableSpec `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.VariableSpec `ebpf:"unused_per_server"`
 	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
@@ -659,13 +665,13 @@ type QueryVariables struct {
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
-	UnusedAmounts      *ebpf.Variable `ebpf:"unused_amounts"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
 	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.Variable `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.Variable `ebpf:"unused_flusher"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
+	UnusedPerQuery     *ebpf.Variable `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.Variable `ebpf:"unused_per_server"`
 	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`

@@ -1,0 +1,169 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/plumbline/plumbline/tests/testkit"
+)
+
+// tryFor is for how long kubectl plumbline try measures.
+const tryFor = 20 * time.Second
+
+// trial is kubectl plumbline try at work.
+type trial struct {
+	cmd   *exec.Cmd
+	keys  io.Writer
+	began time.Time
+	ended chan error
+
+	mu   sync.Mutex
+	text strings.Builder
+	// measuring and bar are after what time it began to measure, and had the first bar.
+	measuring, bar time.Duration
+}
+
+// Write takes what the command prints.
+func (r *trial) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text.Write(p)
+	for sign, after := range map[string]*time.Duration{"Measuring for": &r.measuring, " ms a ": &r.bar} {
+		if *after == 0 && strings.Contains(r.text.String(), sign) {
+			*after = time.Since(r.began)
+		}
+	}
+	return len(p), nil
+}
+
+func (r *trial) printed() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// plugin is the command line of kubectl's plugin.
+func (n *node) plugin(args ...string) []string {
+	program := filepath.Join(testkit.Root(), "build", "linux", runtime.GOARCH, "kubectl-plumbline")
+	return append(append([]string{program}, args...), "--kubeconfig="+n.path("etc", "kubeconfig"))
+}
+
+// tryCommand measures a claim with our images.
+func (n *node) tryCommand(namespace, claim string, more ...string) []string {
+	return n.plugin(append([]string{"try", claim, "--namespace=" + namespace, "--registry=" + ourRegistry, "--tag=" + ourTag}, more...)...)
+}
+
+// begin starts a command of kubectl's plugin.
+func (n *node) begin(command []string) *trial {
+	n.t.Helper()
+	r := &trial{cmd: exec.Command(command[0], command[1:]...), began: time.Now(), ended: make(chan error, 1)}
+	keys, err := r.cmd.StdinPipe()
+	n.must(err)
+	r.keys, r.cmd.Stdout, r.cmd.Stderr = keys, r, r
+	n.must(r.cmd.Start())
+	go func() { r.ended <- r.cmd.Wait() }()
+	return r
+}
+
+// until waits until it has printed something.
+func (n *node) until(r *trial, sign string) {
+	n.t.Helper()
+	testkit.Eventually(n.t, patience, func() error {
+		select {
+		case err := <-r.ended:
+			n.t.Fatalf("kubectl plumbline try ended without %q: %v\n%s", sign, err, r.printed())
+		default:
+		}
+		if text := r.printed(); !strings.Contains(text, sign) {
+			return fmt.Errorf("no %q: %s", sign, text)
+		}
+		return nil
+	})
+}
+
+// tries measures a claim: the answer has certain parts, and nothing is left then.
+func (n *node) tries(namespace, claim string, parts []string, more ...string) {
+	n.t.Helper()
+	r := n.begin(n.tryCommand(namespace, claim, append(more, "--for="+tryFor.String())...))
+	if err := <-r.ended; err != nil {
+		n.t.Fatalf("kubectl plumbline try: %v\n%s", err, r.printed())
+	}
+	n.keepLine("try.txt", "claim %s/%s: measures after %.1f s, for %v, the first bar after %.1f s, all after %.1f s\n%s", namespace, claim,
+		r.measuring.Seconds(), tryFor, r.bar.Seconds(), time.Since(r.began).Seconds(), r.printed())
+	for _, part := range parts {
+		if !strings.Contains(r.printed(), part) {
+			n.t.Errorf("kubectl plumbline try does not report %q:\n%s", part, r.printed())
+		}
+	}
+	n.nothingLeftOf(r)
+}
+
+// madeJob is where it reports what it made.
+var madeJob = regexp.MustCompile(`Made Job (\S+) in`)
+
+// nothingLeftOf waits until nothing is left of what a try has made.
+func (n *node) nothingLeftOf(r *trial) {
+	n.t.Helper()
+	made := madeJob.FindAllStringSubmatch(r.printed(), -1)
+	if len(made) == 0 {
+		n.t.Errorf("no Job was made:\n%s", r.printed())
+	}
+	for _, job := range made {
+		testkit.Eventually(n.t, 2*patience, func() error {
+			left, err := n.try("get", "jobs,pods", "--all-namespaces", "--selector=app.kubernetes.io/name=plumbline-try", "--output=name")
+			if err == nil && strings.Contains(left, job[1]) {
+				err = errors.New("left of kubectl plumbline try: " + left)
+			}
+			return err
+		})
+	}
+}
+
+// tryEnds ends tries before their time, by an interrupt and, on a terminal, by a key: there is an answer, and nothing is left.
+func (n *node) tryEnds(namespace, claim string) {
+	n.t.Helper()
+	command := n.tryCommand(namespace, claim, "--for=5m")
+	// script runs a command on a pseudo terminal, and copies what is typed and drawn.
+	onTerminal := []string{"script", "--quiet", "--return", "--command", "stty cols 160 rows 50; TERM=xterm exec " + strings.Join(append(command, "--live"), " "), "/dev/null"}
+	for what, one := range map[string]struct {
+		command []string
+		end     func(*trial) error
+	}{
+		"an interrupt": {command, func(r *trial) error { return r.cmd.Process.Signal(os.Interrupt) }},
+		"a key":        {onTerminal, func(r *trial) error { _, err := io.WriteString(r.keys, "q"); return err }},
+	} {
+		r := n.begin(one.command)
+		n.until(r, " ms a ")
+		asked := time.Now()
+		n.must(one.end(r))
+		if err := <-r.ended; err != nil {
+			n.t.Errorf("ended by %s: %v\n%s", what, err, r.printed())
+		}
+		if text := r.printed(); !strings.Contains(text, "Means of the last") {
+			n.t.Errorf("ended by %s, and no answer:\n%s", what, text)
+		}
+		n.keepLine("try.txt", "ended by %s: the first bar after %.1f s, all over %.1f s after the end", what, r.bar.Seconds(), time.Since(asked).Seconds())
+		n.nothingLeftOf(r)
+	}
+}
+
+// tryKilled kills a try, and returns a check that the API server removes what it made, which takes minutes.
+func (n *node) tryKilled(namespace, claim string) (removed func()) {
+	n.t.Helper()
+	r := n.begin(n.tryCommand(namespace, claim, "--for="+tryFor.String()))
+	n.until(r, "Measuring for")
+	n.must(r.cmd.Process.Kill())
+	<-r.ended
+	return func() { n.nothingLeftOf(r) }
+}
