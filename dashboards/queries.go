@@ -47,7 +47,7 @@ func queryList() []panel {
 				{by + `(` + timeOf + `)`, "Time"},
 				{by + `(` + statementsOf + `)`, "Calls"},
 				{by + `(` + timeOf + `) / on (node, server, queryid) (` + by + `(` + statementsOf + `) > 0)`, "A call"},
-				{`histogram_quantile(0.99, ` + by + `(rate(plumbline_query_id_duration_seconds{server=~"$server", queryid=~"$queryid"}[$__rate_interval])))`, "Slowest 1 %"},
+				{`histogram_quantile(0.99, ` + by + `(rate(plumbline_query_id_duration_seconds{server=~"$server", queryid=~"$queryid"}[$__rate_interval]))) > 0`, "Slowest 1 %"},
 				{by + `(rate(plumbline_query_id_phase_seconds_total{server=~"$server", queryid=~"$queryid", phase=~"read|write|sync"}[$__rate_interval])) or ` + by + `(` + statementsOf + `) * 0`, "Storage"},
 				{by + `(rate(plumbline_query_id_file_reads_total{server=~"$server", queryid=~"$queryid", cache="miss"}[$__rate_interval]))`, "Cold reads"},
 			},
