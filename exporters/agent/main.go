@@ -89,7 +89,7 @@ func run(args []string) int {
 	}
 	var sources []volume.Source
 	if *identities != "" {
-		sources = append(sources, volume.NewFile(*identities))
+		sources = append(sources, volume.NewFile(*identities, opts.Node))
 	}
 	opts.Replicas, opts.Servers = &collector.Replicas{}, &collector.Servers{}
 	opts.Calls = foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)

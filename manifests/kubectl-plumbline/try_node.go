@@ -43,8 +43,8 @@ const (
 type place struct {
 	node   string
 	claims []why.Subject
-	// volumes names the claims' volumes, as the agent's identity file does.
-	volumes []map[string]string
+	// volumes are the claims'.
+	volumes []*persistentVolume
 	// replicas are the other nodes that have replicas of these volumes.
 	replicas []string
 }
@@ -54,7 +54,7 @@ type tryJob struct{ name, node string }
 
 // pod is what is read of a pod.
 type pod struct {
-	Metadata struct{ Name, UID string }
+	Metadata struct{ Name string }
 	Spec     struct {
 		NodeName string
 		Volumes  []struct{ PersistentVolumeClaim *struct{ ClaimName string } }
@@ -137,12 +137,12 @@ func (c *cluster) place(ctx context.Context, target string) (p place, err error)
 	}
 	p.node = user.Spec.NodeName
 	for _, claim := range claims {
-		volume, handle, err := c.volume(ctx, s.Namespace, claim, user.Metadata.UID)
+		volume, err := c.volume(ctx, s.Namespace, claim)
 		if err != nil {
 			return p, err
 		}
 		if c.o.try.breakDown {
-			nodes, err := c.replicaNodes(ctx, volume["backend"], handle)
+			nodes, err := c.replicaNodes(ctx, volume)
 			if err != nil {
 				return p, err
 			}
@@ -159,15 +159,16 @@ func (c *cluster) place(ctx context.Context, target string) (p place, err error)
 const longhornDriver = "driver.longhorn.io"
 
 // replicaNodes returns the nodes that have replicas of a volume.
-func (c *cluster) replicaNodes(ctx context.Context, driver, handle string) (nodes []string, err error) {
-	if driver != longhornDriver {
-		c.note("Which nodes have replicas of volume %s is not known: --break-down knows Longhorn's (%s) alone, not %s.", handle, longhornDriver, driver)
+func (c *cluster) replicaNodes(ctx context.Context, volume *persistentVolume) (nodes []string, err error) {
+	csi := volume.csi()
+	if csi["driver"] != longhornDriver {
+		c.note("Which nodes have replicas of volume %s is not known: --break-down knows those of the CSI driver %s alone.", volume.Metadata.Name, longhornDriver)
 		return nil, nil
 	}
 	var list struct {
 		Items []struct{ Spec struct{ NodeID string } }
 	}
-	err = c.get(ctx, "/apis/longhorn.io/v1beta2/replicas", url.Values{"labelSelector": {"longhornvolume=" + handle}}, &list)
+	err = c.get(ctx, "/apis/longhorn.io/v1beta2/replicas", url.Values{"labelSelector": {fmt.Sprint("longhornvolume=", csi["volumeHandle"])}}, &list)
 	if err != nil {
 		return nil, fmt.Errorf("--break-down needs to list replicas.longhorn.io: %w", err)
 	}
@@ -179,42 +180,43 @@ func (c *cluster) replicaNodes(ctx context.Context, driver, handle string) (node
 	return nodes, nil
 }
 
-// volume names a claim's volume for the agent, by where the kubelet mounts it for a pod. handle is its CSI driver's name of
-// it.
-func (c *cluster) volume(ctx context.Context, namespace, claim, uid string) (named map[string]string, handle string, err error) {
-	var bound struct {
-		Spec struct{ VolumeName, StorageClassName string }
-	}
+// persistentVolume is what the agent needs of one, as the API server has it.
+type persistentVolume struct {
+	Metadata struct {
+		Name        string            `json:"name"`
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	} `json:"metadata"`
+	Spec   map[string]any `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+// volume returns a claim's volume.
+func (c *cluster) volume(ctx context.Context, namespace, claim string) (*persistentVolume, error) {
+	var bound struct{ Spec struct{ VolumeName string } }
 	if err := c.get(ctx, "/api/v1/namespaces/"+namespace+"/persistentvolumeclaims/"+claim, nil, &bound); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	name := bound.Spec.VolumeName
-	if name == "" {
-		return nil, "", fmt.Errorf("claim %s/%s has no volume yet", namespace, claim)
+	if bound.Spec.VolumeName == "" {
+		return nil, fmt.Errorf("claim %s/%s has no volume yet", namespace, claim)
 	}
-	var volume struct {
-		Spec struct {
-			CSI      *struct{ Driver, VolumeHandle string }
-			Local    *struct{ Path string }
-			HostPath *struct{ Path string }
-		}
+	v := &persistentVolume{}
+	if err := c.get(ctx, "/api/v1/persistentvolumes/"+bound.Spec.VolumeName, nil, v); err != nil {
+		return nil, err
 	}
-	if err := c.get(ctx, "/api/v1/persistentvolumes/"+name, nil, &volume); err != nil {
-		return nil, "", err
+	if csi := v.csi(); csi != nil {
+		delete(csi, "volumeAttributes") // which may have anything
 	}
-	named, handle = map[string]string{"volume": name, "namespace": namespace, "persistentvolumeclaim": claim, "storageclass": bound.Spec.StorageClassName, "backend": "disk"}, name
-	plugins := "/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~"
-	switch v := volume.Spec; {
-	case v.CSI != nil:
-		named["mountpoint"], named["backend"], handle = plugins+"csi/"+name+"/mount", v.CSI.Driver, v.CSI.VolumeHandle
-	case v.Local != nil:
-		named["mountpoint"] = plugins + "local-volume/" + name
-	case v.HostPath != nil:
-		named["directory"] = v.HostPath.Path
-	default:
-		return nil, "", fmt.Errorf("volume %s of claim %s/%s is neither of a CSI driver nor local nor a folder of the node: it cannot be found there; try node/NODE", name, namespace, claim)
-	}
-	return named, handle, nil
+	delete(v.Metadata.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	return v, nil
+}
+
+// csi is the source of a CSI driver's volume, and nil for others.
+func (v *persistentVolume) csi() map[string]any {
+	csi, _ := v.Spec["csi"].(map[string]any)
+	return csi
 }
 
 // measureNode has the programs run on the place's node and on those of replicas, measures there, and removes them. What
@@ -355,8 +357,8 @@ type podError struct{ text string }
 func (e *podError) Error() string { return e.text }
 
 // job renders the Job, and a Pod of its template.
-func (o tryOptions) job(name, node string, named []map[string]string) (job, made []byte, err error) {
-	volumes, err := json.Marshal(map[string]any{"volumes": named})
+func (o tryOptions) job(name, node string, used []*persistentVolume) (job, made []byte, err error) {
+	volumes, err := json.Marshal(map[string]any{"persistentvolumes": used})
 	if err != nil {
 		return nil, nil, err
 	}

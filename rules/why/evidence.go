@@ -44,6 +44,9 @@ func (f *Finding) knownOfVolume(s *series) {
 	for _, n := range f.neighbours {
 		s.add("volume:neighbour:share5m", n.share, "cluster", t.Cluster, "volume", n.volume, "node", n.node, "device", n.device, "kind", n.kind, "user", n.user)
 	}
+	for _, l := range f.limits {
+		s.add("volume:disk_limit:rate5m", l.rate, "cluster", t.Cluster, "volume", l.volume, "node", l.node, "device", l.device, "limit", l.of)
+	}
 	for _, r := range f.Replicas {
 		is := of("replica", r.Name)
 		s.add("replica:write_seconds:mean5m", r.RoundTrip, is...)

@@ -82,7 +82,7 @@ func (a *asker) known(s Subject) ([]Target, error) {
 		return nil, *a.err
 	}
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("%s: %w; Prometheus has %s", s, ErrUnknown, a.whatThereIs())
+		return nil, fmt.Errorf("%s: %w; %s", s, ErrUnknown, a.whatThereIs())
 	}
 	return targets, nil
 }
@@ -266,7 +266,7 @@ func (a *asker) addresses() map[serverKey][]string {
 	return all
 }
 
-// whatThereIs names the subjects that Prometheus has.
+// whatThereIs names the subjects that are known.
 func (a *asker) whatThereIs() string {
 	var names []string
 	for _, v := range a.vector("volumes") {
@@ -278,11 +278,11 @@ func (a *asker) whatThereIs() string {
 	const most = 10
 	switch {
 	case len(names) == 0:
-		return "no volume at all: does the agent run, and is it scraped?"
+		return "no volume is known at all: does the agent run, is it scraped, and does its collector volume succeed?"
 	case len(names) > most:
-		return fmt.Sprintf("%d claims, such as %s", len(names), strings.Join(names[:most], ", "))
+		return fmt.Sprintf("known are %d claims, such as %s", len(names), strings.Join(names[:most], ", "))
 	}
-	return strings.Join(names, ", ")
+	return "known are " + strings.Join(names, ", ")
 }
 
 // statements queries a server's statements and its commits.
@@ -373,9 +373,10 @@ func (a *asker) complete(f *Finding) {
 	for _, v := range a.vector("grown layer") {
 		f.grown = append(f.grown, string(v.Metric["layer"]))
 	}
-	f.neighbours = a.neighbours()
+	f.neighbours, f.limits = a.neighbours(), a.limits()
 	if t.data != "" && t.data != t.Volume {
-		f.neighbours = append(f.neighbours, a.about(Target{Cluster: t.Cluster, Volume: t.data}).neighbours()...)
+		data := a.about(Target{Cluster: t.Cluster, Volume: t.data})
+		f.neighbours, f.limits = append(f.neighbours, data.neighbours()...), append(f.limits, data.limits()...)
 	}
 	f.loadExplains = Known(a.number("load explains"))
 	f.hostExplains = t.Server != "" && Known(a.number("host explains"))
@@ -395,6 +396,14 @@ func (a *asker) neighbours() (all []neighbour) {
 			n.work = times
 		}
 		all = append(all, n)
+	}
+	return all
+}
+
+// limits are the disks below the target's volume that do no more than a limit.
+func (a *asker) limits() (all []diskLimit) {
+	for _, v := range a.vector("disk limits") {
+		all = append(all, diskLimit{a.target.Volume, string(v.Metric["node"]), string(v.Metric["device"]), string(v.Metric["limit"]), float64(v.Value)})
 	}
 	return all
 }

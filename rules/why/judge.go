@@ -113,6 +113,11 @@ func (f *Finding) word() {
 	if n := v.of(Neighbour); len(n) > 0 && c.Reason != Neighbour {
 		v.Text += "; " + f.neighbourText(n[0])
 	}
+	if !slices.Contains([]Reason{Stalled, Lock, CPU, Host}, c.Reason) {
+		for _, l := range f.limits {
+			v.Text += "; " + l.text()
+		}
+	}
 	if c.Reason != Stalled && c.Reason != Lock && c.Reason != CPU && (f.cpuShort || len(v.of(CPU)) > 0) {
 		v.Text += fmt.Sprintf("; besides, host %s is short of CPU", f.Target.Node)
 	}
@@ -173,6 +178,20 @@ func (f *Finding) cpuText() string {
 type neighbour struct {
 	volume, node, device, kind, user string
 	share, work                      float64
+}
+
+// diskLimit is a disk below a volume that does so many requests, or bytes, a second and no more.
+type diskLimit struct {
+	volume, node, device, of string
+	rate                     float64
+}
+
+func (l diskLimit) text() string {
+	does := number(l.rate) + " requests/s"
+	if l.of == "bytes" {
+		does = fmt.Sprintf("%.0f MiB/s", l.rate/(1<<20))
+	}
+	return fmt.Sprintf("disk %s on %s does %s and no more, as under a limit", l.device, l.node, does)
 }
 
 // neighbourText words who keeps a disk busy.

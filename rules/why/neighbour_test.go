@@ -40,6 +40,32 @@ func TestNeighbour(t *testing.T) {
 	}
 }
 
+// A disk below the volume that does no more than a limit is named with what it does, unless storage is not to blame.
+func TestDiskLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		explained bool
+		limit     diskLimit
+		want      string
+	}{
+		"requests":            {false, diskLimit{"v", "b", "sdc", "requests", 3000.4}, "; disk sdc on b does 3000 requests/s and no more, as under a limit"},
+		"bytes":               {false, diskLimit{"v", "b", "sdc", "bytes", 125 << 20}, "; disk sdc on b does 125 MiB/s and no more, as under a limit"},
+		"it is the host, too": {true, diskLimit{"v", "b", "sdc", "requests", 500}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Finding{At: time.Unix(1e9, 0), Window: 5 * time.Minute, Target: Target{Node: "b", Server: "shop/db-1", Engine: "postgresql", Class: "c", Volume: "v"},
+				Commits: Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}}, grown: []string{layers.Device}, hostExplains: c.explained,
+				limits: []diskLimit{c.limit}}
+			f.Statements = f.Commits
+			if err := f.judge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if text := f.Verdict.Text; !strings.HasSuffix(text, c.want) || strings.Contains(text, "limit") != (c.want != "") {
+				t.Errorf("%s: %s", f.Verdict.Reason, text)
+			}
+		})
+	}
+}
+
 // Of a server with its log on a volume of its own, the neighbour is one of the volume that the grown layer is of, whatever
 // the class of the log's.
 func TestNeighbourOfLog(t *testing.T) {

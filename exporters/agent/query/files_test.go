@@ -40,7 +40,7 @@ func TestRealFileSystems(t *testing.T) {
 			if err := os.WriteFile(identities, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			node := volume.NewNode("/proc", "/sys", volume.NewFile(identities))
+			node := volume.NewNode("/proc", "/sys", volume.NewFile(identities, "here"))
 			volumes, err := node.Find()
 			var disks, bottoms []string
 			for _, v := range volumes {

@@ -30,7 +30,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	name("volumes: [{volume: one, directory: /srv/local/one}, {volume: r3, mountpoint: /mnt/longhorn}]")
-	n := NewNode(proc, sys, NewFile(file))
+	n := NewNode(proc, sys, NewFile(file, "here"))
 	if _, err := n.Known(); err == nil {
 		t.Error("volumes are known that nobody has looked for")
 	}

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,13 +58,14 @@ func (i Identity) check() error {
 // in force.
 type File struct {
 	path     string
+	node     string
 	modified time.Time
 	size     int64
 	good     []Identity
 }
 
-// NewFile returns the identity file at path, which is read by the first Identities.
-func NewFile(path string) *File { return &File{path: path} }
+// NewFile returns the identity file at path, which is read by the first Identities, on the Kubernetes node of this name.
+func NewFile(path, node string) *File { return &File{path: path, node: node} }
 
 // Identities returns the volumes the file names, wherever they are. With an error, it returns those of its last
 // good version.
@@ -79,7 +81,7 @@ func (f *File) Identities(Near) ([]Identity, error) {
 	if err != nil {
 		return f.good, fmt.Errorf("identity file: %w", err)
 	}
-	identities, err := parse(text)
+	identities, err := parse(text, f.node)
 	if err != nil {
 		return f.good, fmt.Errorf("identity file %s: %w", f.path, err)
 	}
@@ -87,20 +89,31 @@ func (f *File) Identities(Near) ([]Identity, error) {
 	return f.good, nil
 }
 
-func parse(text []byte) ([]Identity, error) {
+func parse(text []byte, node string) ([]Identity, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	var content struct {
 		Volumes []Identity `yaml:"volumes"`
+		// PersistentVolumes are objects as the API server has them, of volumes that pods of this node use.
+		PersistentVolumes []any `yaml:"persistentvolumes"`
 	}
 	if err := d.Decode(&content); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	seen, points := map[string]bool{}, map[string]bool{}
 	for n, i := range content.Volumes {
 		if err := i.check(); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", n+1, err)
 		}
+	}
+	for n, object := range content.PersistentVolumes {
+		i, err := usedHere(object, node)
+		if err != nil {
+			return nil, fmt.Errorf("persistentvolumes: entry %d: %w", n+1, err)
+		}
+		content.Volumes = append(content.Volumes, i)
+	}
+	seen, points := map[string]bool{}, map[string]bool{}
+	for n, i := range content.Volumes {
 		if seen[i.Volume] {
 			return nil, fmt.Errorf("entry %d: volume %s is named twice", n+1, i.Volume)
 		}
@@ -110,4 +123,23 @@ func parse(text []byte) ([]Identity, error) {
 		seen[i.Volume], points[i.Mountpoint] = true, true
 	}
 	return content.Volumes, nil
+}
+
+// usedHere identifies a PersistentVolume that a pod of the node uses.
+func usedHere(object any, node string) (Identity, error) {
+	var v persistentVolume
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("no PersistentVolume: %w", err)
+	}
+	kept, ok := v.keep(node).(*bound)
+	if !ok {
+		return Identity{}, fmt.Errorf("PersistentVolume %q is not bound to a claim, or has no source that can be mounted", v.Name)
+	}
+	i := kept.identity()
+	i.elsewhere, i.InUse = false, false
+	return i, nil
 }

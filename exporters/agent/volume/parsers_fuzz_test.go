@@ -14,7 +14,7 @@ func FuzzIdentity(f *testing.F) {
 	f.Add([]byte("volumes: [{volume: \"\\xff\"}]"))
 	f.Add([]byte("volumes: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		identities, err := parse(text)
+		identities, err := parse(text, "here")
 		if err != nil {
 			return
 		}

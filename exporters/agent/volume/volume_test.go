@@ -2,12 +2,14 @@ package volume
 
 import (
 	"errors"
-	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/plumbline/plumbline/exporters/agent/pod"
 )
 
 // machine makes a procfs and a sysfs with two mount namespaces: the host's, where the root
@@ -138,7 +140,7 @@ func TestPlace(t *testing.T) {
 // A changed file is read again; a bad version names its mistake and leaves the good one.
 func TestIdentityFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "volumes.yaml")
-	file := NewFile(path)
+	file := NewFile(path, "here")
 	if _, err := file.Identities(Near{}); err == nil {
 		t.Error("a missing file is no error")
 	}
@@ -158,6 +160,8 @@ func TestIdentityFile(t *testing.T) {
 		"volumes: [{volume: a, mountpoint: /a}, {volume: a, mountpoint: /b}]": "entry 2: volume a is named twice",
 		"volumes: [{volume: a, mountpoint: /a}, {volume: b, mountpoint: /a}]": "entry 2: volume b: mountpoint /a is another volume's",
 		"volumes: [{volume: a, mount: /a}]":                                   "field mount not found",
+		"persistentvolumes: [{metadata: {name: p}, status: {phase: Bound}}]":  `persistentvolumes: entry 1: PersistentVolume "p" is not bound`,
+		"persistentvolumes: [7]":                                              "persistentvolumes: entry 1: no PersistentVolume",
 	} {
 		put(text)
 		i, err := file.Identities(Near{})
@@ -171,6 +175,13 @@ func TestIdentityFile(t *testing.T) {
 	put("volumes: [{volume: b, mountpoint: /b}, {volume: c, directory: /c}]")
 	if i, err := file.Identities(Near{}); err != nil || len(i) != 2 {
 		t.Errorf("a mended file: %v %v", i, err)
+	}
+	// As the API server has it: wherever the kubelet mounts it, by Longhorn's own name.
+	put(`persistentvolumes: [{metadata: {name: pvc-1}, status: {phase: Bound}, spec: {storageClassName: fast, claimRef: {namespace: shop, name: data, uid: "1"},
+		csi: {driver: driver.longhorn.io, volumeHandle: restored}}}]`)
+	want := []Identity{{Volume: "restored", Namespace: "shop", PersistentVolumeClaim: "data", ClaimUID: "1", StorageClass: "fast", Backend: "longhorn-v1", Kubelet: "pvc-1", Plugin: csiPlugin}}
+	if i, err := file.Identities(Near{}); err != nil || !slices.Equal(i, want) {
+		t.Errorf("a PersistentVolume: %+v %v, want %+v", i, err, want)
 	}
 }
 

@@ -137,7 +137,7 @@ metadata: {name: here}
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pv-1}
-spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: standard, hostPath: {path: /var/tmp/shop-files}}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: standard, claimRef: {namespace: shop, name: data}, hostPath: {path: /var/tmp/shop-files}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -270,7 +270,7 @@ metadata: {name: broken}
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pv-2}
-spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: r3, csi: {driver: driver.longhorn.io, volumeHandle: lh-2}}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: r3, claimRef: {namespace: shop, name: long}, csi: {driver: driver.longhorn.io, volumeHandle: lh-2}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -300,11 +300,13 @@ func TestBreakDown(t *testing.T) {
 			"metadata": map[string]any{"name": name, "namespace": "longhorn-system", "labels": map[string]any{"longhornvolume": name[:4]}},
 			"spec":     map[string]any{"nodeID": node}}})
 	}
+	// As k0s has it.
+	kubelet := filepath.Join("/var/tmp", fmt.Sprint("plumbline-kubelet-", os.Getpid()))
 	pod, err := s.Client.Resource(pods).Namespace("shop").Get(t.Context(), "longdb", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount := "/var/lib/kubelet/pods/" + string(pod.GetUID()) + "/volumes/kubernetes.io~csi/pv-2/mount"
+	mount := kubelet + "/pods/" + string(pod.GetUID()) + "/volumes/kubernetes.io~csi/pv-2/mount"
 	files, err := os.MkdirTemp("/var/tmp", "long-") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +323,7 @@ func TestBreakDown(t *testing.T) {
 		if text, err := exec.Command("umount", "--lazy", mount).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, text)
 		}
-		os.RemoveAll("/var/lib/kubelet/pods/" + string(pod.GetUID()))
+		os.RemoveAll(kubelet)
 		os.RemoveAll(files)
 	})
 	busy(t, database(t, files, "long"), 1, "select 1")
@@ -333,7 +335,7 @@ func TestBreakDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	noJob(t, s)
-	if f := only(t, out.Bytes()); f.Name != "shop/long" || f.Target.Node != "here" || f.Target.Volume != "pv-2" || f.Target.Backend == "" {
+	if f := only(t, out.Bytes()); f.Name != "shop/long" || f.Target.Node != "here" || f.Target.Volume != "lh-2" || f.Target.Backend != "longhorn-v1" {
 		t.Errorf("%+v", f)
 	}
 	text, err := os.ReadFile(record)
@@ -360,7 +362,7 @@ func TestBreakDown(t *testing.T) {
 
 	// Of another driver the nodes are not known, which is noted; a node has no volume.
 	cmd, _, errs = plumbline(t, "try", "data", "--break-down", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--tag=none", "--for=10s", "--pod-namespace=none")
-	if err := cmd.Run(); err == nil || !strings.Contains(errs.String(), "knows Longhorn's (driver.longhorn.io) alone, not disk") {
+	if err := cmd.Run(); err == nil || !strings.Contains(errs.String(), "knows those of the CSI driver driver.longhorn.io alone") {
 		t.Errorf("%v", err)
 	}
 	cmd, _, errs = plumbline(t, "try", "node/here", "--break-down", "--registry=registry.example.org")

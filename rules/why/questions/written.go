@@ -97,6 +97,7 @@ var Written = map[string]string{
 	// Series of the rules.
 	"grown layer":   `storageclass:grown_layer:info{$class}`,
 	"neighbours":    `volume:neighbour:share5m{$volume}`,
+	"disk limits":   `volume:disk_limit:rate5m{$volume}`,
 	"disk work":     `disk:work_growth:ratio{$cluster} and on (cluster, node, device) volume:neighbour:share5m{$volume}`,
 	"load explains": `storageclass:load_explains:info{$class}`,
 	"host explains": `loadgen:host_explains:info{$server}`,

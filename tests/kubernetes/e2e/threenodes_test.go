@@ -68,12 +68,52 @@ func TestThreeNodes(t *testing.T) {
 	})
 	removed := n.tryKilled("db-"+replicated, volume.claim)
 	n.report("three-nodes.md", faultTable)
+	part("a volume fills: paged with its claim", n.fillVolume)
 	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
 	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
 	part("the primary's node is drained", n.drainNode)
 	part("what kubectl plumbline try made is removed, though it was killed", removed)
 	part("no collector fails", func() { testkit.Eventually(n.t, 2*patience, n.none(`plumbline_scrape_collector_success == 0`)) })
+}
+
+// filling is a pod with a volume of the replicated class, as small as Longhorn makes one.
+const filling = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: filling, namespace: default}
+spec: {accessModes: [ReadWriteOnce], storageClassName: ` + replicated + `, resources: {requests: {storage: 100Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: filling, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: filling
+      image: e2e/busybox:latest
+      imagePullPolicy: Never
+      args: [-c, "sleep 2147483647"]
+      volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: filling}}]
+`
+
+// fillVolume fills a volume, and makes room again. The chart's alerts on full volumes are off beside kube-prometheus-stack.
+func (n *node) fillVolume() {
+	n.t.Helper()
+	n.helm("plumbline", "upgrade", "plumbline", chart(), "--reset-then-reuse-values", "--wait", "--timeout=5m", "--set=rules.nodeAlerts=true")
+	n.apply(filling)
+	n.kubectl("wait", "--for=condition=Ready", "pod/filling", "--timeout=5m")
+	const fires = `ALERTS{alertname="VolumeAlmostFull", alertstate="firing", namespace="default", persistentvolumeclaim="filling", severity="critical"}`
+	testkit.Eventually(n.t, patience, n.some(`volume:available_watched:ratio{persistentvolumeclaim="filling"} > 0.5`))
+	began := time.Now()
+	n.kubectl("exec", "filling", "--", "sh", "-c", "cat /dev/zero >/data/file; test -s /data/file")
+	testkit.Eventually(n.t, 2*patience, n.some(fires))
+	n.keepLine("three-nodes.txt", "a full volume of %s: paged after %.0f s", replicated, time.Since(began).Seconds())
+	testkit.Eventually(n.t, patience, n.none(`ALERTS{alertname="VolumeAlmostFull", persistentvolumeclaim!="filling"}`))
+	n.kubectl("exec", "filling", "--", "rm", "/data/file")
+	testkit.Eventually(n.t, 2*patience, n.none(fires))
+	n.kubectl("delete", "pod/filling", "persistentvolumeclaim/filling", "--timeout=5m")
 }
 
 // row does something and its end, waits until the volume is well again, writes which alerts fired meanwhile, and returns those of the

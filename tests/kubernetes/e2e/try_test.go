@@ -97,7 +97,9 @@ func (n *node) tries(namespace, claim string, parts []string, more ...string) {
 	n.t.Helper()
 	r := n.begin(n.tryCommand(namespace, claim, append(more, "--for="+tryFor.String())...))
 	if err := <-r.ended; err != nil {
-		n.t.Fatalf("kubectl plumbline try: %v\n%s", err, r.printed())
+		// What is slow for it has to be mended: the test goes on.
+		n.t.Errorf("kubectl plumbline try: %v\n%s", err, r.printed())
+		return
 	}
 	n.keepLine("try.txt", "claim %s/%s: measures after %.1f s, for %v, the first bar after %.1f s, all after %.1f s\n%s", namespace, claim,
 		r.measuring.Seconds(), tryFor, r.bar.Seconds(), time.Since(r.began).Seconds(), r.printed())
