@@ -11,6 +11,7 @@ var Exported = []string{
 	"loadgen_response_seconds",
 	"loadgen_service_seconds",
 	"plumbline_query_duration_seconds",
+	"plumbline_query_id_duration_seconds",
 	"plumbline_replica_request_duration_seconds",
 	"plumbline_replica_service_seconds",
 	"plumbline_statement_layer_seconds",
