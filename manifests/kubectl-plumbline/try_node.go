@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -206,11 +207,22 @@ func (c *cluster) volume(ctx context.Context, namespace, claim string) (*persist
 	if err := c.get(ctx, "/api/v1/persistentvolumes/"+bound.Spec.VolumeName, nil, v); err != nil {
 		return nil, err
 	}
-	if csi := v.csi(); csi != nil {
-		delete(csi, "volumeAttributes") // which may have anything
-	}
-	delete(v.Metadata.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	v.prune()
 	return v, nil
+}
+
+// prune leaves what identifies the volume: options and attributes of drivers may be secret.
+func (v *persistentVolume) prune() {
+	maps.DeleteFunc(v.Metadata.Annotations, func(name, _ string) bool { return !strings.HasPrefix(name, "pv.kubernetes.io/") })
+	maps.DeleteFunc(v.Spec, func(name string, value any) bool {
+		if source, ok := value.(map[string]any); ok && name != "claimRef" && name != "nodeAffinity" {
+			maps.DeleteFunc(source, func(name string, _ any) bool {
+				return !slices.Contains([]string{"driver", "volumeHandle", "path"}, name)
+			})
+			return false
+		}
+		return !slices.Contains([]string{"claimRef", "nodeAffinity", "storageClassName"}, name)
+	})
 }
 
 // csi is the source of a CSI driver's volume, and nil for others.

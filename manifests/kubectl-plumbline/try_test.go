@@ -38,8 +38,9 @@ func TestVolumeOfClaim(t *testing.T) {
 	answers := map[string]string{
 		"/api/v1/namespaces/shop/persistentvolumeclaims/data": `{"spec":{"volumeName":"pv-1","storageClassName":"fast"}}`,
 		"/api/v1/persistentvolumes/pv-1": `{"metadata":{"name":"pv-1","uid":"1","managedFields":[{"manager":"m"}],"annotations":{"pv.kubernetes.io/provisioned-by":"x",
-			"kubectl.kubernetes.io/last-applied-configuration":"secret"}},"status":{"phase":"Bound","message":"secret"},
-			"spec":{"claimRef":{"namespace":"shop","name":"data"},"csi":{"driver":"driver.longhorn.io","volumeHandle":"lh-1","volumeAttributes":{"password":"secret"}}}}`,
+			"kubectl.kubernetes.io/last-applied-configuration":"secret"},"labels":{"openebs.io/cas-type":"cstor"}},"status":{"phase":"Bound","message":"secret"},
+			"spec":{"claimRef":{"namespace":"shop","name":"data"},"mountOptions":["secret"],"storageClassName":"fast","csi":{"driver":"driver.longhorn.io",
+			"volumeHandle":"lh-1","volumeAttributes":{"password":"secret"}},"flexVolume":{"driver":"d","options":{"password":"secret"}},"nfs":{"server":"a","path":"/b"}}}`,
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answers[r.URL.Path]) }))
 	t.Cleanup(api.Close)
@@ -53,8 +54,9 @@ func TestVolumeOfClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := json.Marshal(v)
-	want := `{"metadata":{"name":"pv-1","annotations":{"pv.kubernetes.io/provisioned-by":"x"}},` +
-		`"spec":{"claimRef":{"name":"data","namespace":"shop"},"csi":{"driver":"driver.longhorn.io","volumeHandle":"lh-1"}},"status":{"phase":"Bound"}}`
+	want := `{"metadata":{"name":"pv-1","labels":{"openebs.io/cas-type":"cstor"},"annotations":{"pv.kubernetes.io/provisioned-by":"x"}},` +
+		`"spec":{"claimRef":{"name":"data","namespace":"shop"},"csi":{"driver":"driver.longhorn.io","volumeHandle":"lh-1"},` +
+		`"flexVolume":{"driver":"d"},"nfs":{"path":"/b"},"storageClassName":"fast"},"status":{"phase":"Bound"}}`
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
