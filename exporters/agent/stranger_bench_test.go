@@ -3,19 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
-	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -48,10 +44,8 @@ func BenchmarkStranger(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = c.Close() })
-		set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
-		set.Add(name, c)
-		m := replicatest.Meter{T: b, Registry: prometheus.NewRegistry()}
-		m.Registry.MustRegister(set)
+		m := replicatest.NewMeter(b)
+		m.Add(s.Log, name, c)
 		if follows != "" {
 			m.Eventually("nothing is followed", func(r replicatest.Reading) bool { return r.Value(follows, nil) > 0 })
 		}

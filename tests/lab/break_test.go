@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/procfs"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // A class is described in words, with its layers.
@@ -36,24 +36,13 @@ func TestWhy(t *testing.T) {
 // heal undoes what a killed break has done: a stopped process continues, a limit is gone.
 func TestKilledBreakIsHealed(t *testing.T) {
 	running(t)
-	state := func(pid int) string {
-		p, err := procfs.NewProc(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stat, err := p.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stat.State
-	}
 	groups := func() []string {
 		found, _ := filepath.Glob("/sys/fs/cgroup/plumbline-break")
 		more, _ := filepath.Glob("/sys/fs/cgroup/blkio/plumbline-break")
 		return append(found, more...)
 	}
 	for kind, broken := range map[string]func(pid int) bool{
-		"replica": func(pid int) bool { return state(pid) == "T" },
+		"replica": func(pid int) bool { return testkit.ProcessState(t, pid) == "T" },
 		"disk":    func(int) bool { return len(groups()) == 1 },
 	} {
 		replica := process(t, dir, "replica", filepath.Join(dir, "classes", "longhorn-r3", "replicas", "3"))
@@ -80,7 +69,7 @@ func TestKilledBreakIsHealed(t *testing.T) {
 		if err != nil || !strings.Contains(string(healed), "healed: break "+kind) {
 			t.Errorf("heal: %v\n%s\nbreak printed:\n%s", err, healed, out.Bytes())
 		}
-		if s := state(replica); s == "T" || len(groups()) > 0 {
+		if s := testkit.ProcessState(t, replica); s == "T" || len(groups()) > 0 {
 			t.Errorf("healed of %s the replica is in state %s, cgroups %v", kind, s, groups())
 		}
 		if _, err := os.Stat(filepath.Join(dir, "break.json")); !errors.Is(err, fs.ErrNotExist) {

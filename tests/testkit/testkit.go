@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/plumbline/plumbline/tests/freeport"
 )
 
@@ -122,4 +124,18 @@ func FreeAddress(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return address
+}
+
+// ProcessState is a process's state as the kernel shows it, such as "Z".
+func ProcessState(t testing.TB, pid int) string {
+	t.Helper()
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stat.State
 }

@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// LogBurst bounds a log that others cause lines of: so many at once, and then one line in each LogInterval.
-	LogBurst = 50
-	// LogInterval is that time.
-	LogInterval = time.Second
+	// LogBurst bounds a log that others cause lines of: so many at once, and then one line in each logInterval.
+	LogBurst    = 50
+	logInterval = time.Second
 )
 
 // boundedHandler drops the lines of a log above its rate, and logs their number with the next line.
@@ -29,7 +28,7 @@ type logBudget struct {
 	dropped int
 }
 
-// NewBoundedHandler returns a handler that passes on LogBurst lines at once, and then one in each LogInterval.
+// NewBoundedHandler returns a handler that passes on LogBurst lines at once, and then one in each logInterval.
 func NewBoundedHandler(h slog.Handler) boundedHandler {
 	return boundedHandler{h, &logBudget{now: time.Now, left: LogBurst, filled: time.Now()}}
 }
@@ -62,9 +61,9 @@ func (b *logBudget) take() (dropped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	if n := int(now.Sub(b.filled) / LogInterval); n > 0 {
+	if n := int(now.Sub(b.filled) / logInterval); n > 0 {
 		b.left = min(LogBurst, b.left+n)
-		b.filled = b.filled.Add(time.Duration(n) * LogInterval)
+		b.filled = b.filled.Add(time.Duration(n) * logInterval)
 	}
 	if b.left == 0 {
 		b.dropped++

@@ -22,7 +22,7 @@ func TestBoundedLog(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != LogBurst {
 		t.Errorf("%d lines at once, want %d", n, LogBurst)
 	}
-	now = now.Add(2 * LogInterval)
+	now = now.Add(2 * logInterval)
 	for range 10 {
 		log.Info("later")
 	}

@@ -25,7 +25,7 @@ type Tracing struct {
 	running func() map[string]bool
 	// replica names a replica by an operation's process and peer.
 	replica  func(process, peer uint32) string
-	replicas toldReplicas
+	replicas replicaReports
 }
 
 // Share makes the maps the ones that programs are loaded with from now on; nil ends that.
@@ -125,9 +125,9 @@ func (t *Tracing) Load(spec *ebpf.CollectionSpec, dispatch *platform.Dispatcher)
 // tracingMaxUnanswered bounds the requests without an answer that the trace collector has not taken yet.
 const tracingMaxUnanswered = 4096
 
-// toldReplicas is what is reported to the trace collector of engines' requests to replicas, beside the programs'
+// replicaReports is what is reported to the trace collector of engines' requests to replicas, beside the programs'
 // events.
-type toldReplicas struct {
+type replicaReports struct {
 	// unseen counts what happened on a storage wire that the programs could not report.
 	unseen func() (uint64, error)
 	// followed reports whether an operation's process is followed yet.

@@ -10,13 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
-	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/initiator"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -53,7 +51,7 @@ type serverBench struct {
 func newServerBench(t *testing.T, names ...string) *serverBench {
 	t.Helper()
 	testkit.NeedBPF(t)
-	return &serverBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: &replicatest.Meter{T: t, Registry: prometheus.NewRegistry()},
+	return &serverBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: replicatest.NewMeter(t),
 		collector: newServerCollector(t, names)}
 }
 
@@ -100,9 +98,7 @@ func (b *serverBench) start() {
 			b.T.Errorf("close: %v", err)
 		}
 	})
-	set := exporterkit.NewSetWithTimeout(c.log, testkit.Patience)
-	set.Add("iscsi", c)
-	b.Registry.MustRegister(set)
+	b.Add(c.log, "iscsi", c)
 	b.Eventually("no target is followed", func(r replicatest.Reading) bool { return r.Value("plumbline_volume_target_processes", nil) == 1 })
 }
 

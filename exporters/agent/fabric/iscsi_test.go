@@ -10,14 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
-	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -29,7 +26,7 @@ type iscsiBench struct {
 	t         *testing.T
 	sysfs     string
 	collector *fabricCollector
-	registry  *prometheus.Registry
+	meter     *replicatest.Meter
 	// ahead is by how much the collector's clock is ahead of the kernel's.
 	ahead time.Duration
 }
@@ -37,7 +34,7 @@ type iscsiBench struct {
 func newISCSIBench(t *testing.T) *iscsiBench {
 	t.Helper()
 	testkit.NeedBPF(t)
-	b := &iscsiBench{t: t, sysfs: t.TempDir(), registry: prometheus.NewRegistry()}
+	b := &iscsiBench{t: t, sysfs: t.TempDir(), meter: replicatest.NewMeter(t)}
 	log := slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil))
 	c, err := NewISCSI(collector.Options{Log: log, Node: "here", SysFS: b.sysfs, ProcFS: procWithout(t)}, Options{Names: []string{`lab=iqn\.x:(?P<volume>.+)-r-(?P<replica>\d+)`}})
 	if err != nil {
@@ -56,15 +53,13 @@ func newISCSIBench(t *testing.T) *iscsiBench {
 			t.Error(err)
 		}
 	})
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
-	set.Add("iscsi", c)
-	b.registry.MustRegister(set)
+	b.meter.Add(log, "iscsi", c)
 	return b
 }
 
 func (b *iscsiBench) read() replicatest.Reading {
 	b.t.Helper()
-	return (&replicatest.Meter{T: b.t, Registry: b.registry}).Read()
+	return b.meter.Read()
 }
 
 // attribute writes a file below /sys.

@@ -23,7 +23,7 @@ func TestFabricCountsNotWhole(t *testing.T) {
 	if err := b.collector.initiator.kernel.collection.Maps["latencies"].Close(); err != nil {
 		t.Fatal(err)
 	}
-	families, err := b.registry.Gather()
+	families, err := b.meter.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 const (
 	// Schema is the native histogram's resolution: eight buckets per power of two.
 	Schema = 3
-	// minIndex is the bucket of slot 0: up to 2^-20 s.
-	minIndex = -20 << Schema
+	// minExponent is the bucket of slot 0: up to 2^-20 s.
+	minExponent = -20
 	// Slots is the number of slots; the last holds everything above 2^10 s.
 	Slots = 30<<Schema + 2
 )
@@ -36,50 +36,49 @@ func bounds(smallest, largest int) (all []float64) {
 }
 
 // Buckets returns the native buckets by index, empty ones left out.
-func Buckets(slots []uint64) map[int]int64 {
-	buckets := map[int]int64{}
+func Buckets(slots []uint64) map[int]int64 { return buckets(slots, Schema) }
+
+func buckets(slots []uint64, schema int) map[int]int64 {
+	all := map[int]int64{}
 	for slot, n := range slots {
 		if n > 0 {
-			buckets[minIndex+slot] = int64(n)
+			all[minExponent<<schema+slot] = int64(n)
 		}
 	}
-	return buckets
+	return all
+}
+
+// native returns a histogram of so many slots at the most, with native buckets alone.
+func native(desc *prometheus.Desc, slots []uint64, most, schema int, sum float64, created time.Time, labels []string) (prometheus.Metric, error) {
+	if len(slots) > most {
+		return nil, fmt.Errorf("histogram with %d slots, want at most %d", len(slots), most)
+	}
+	var count uint64
+	for _, n := range slots {
+		count += n
+	}
+	return prometheus.NewConstNativeHistogram(desc, count, sum, buckets(slots, schema), nil, 0, int32(schema), 0, created, labels...)
 }
 
 // CoarseSlots is the number of slots of a histogram with one bucket for each power of two: query_slot of
 // exporters/agent/bpf/query/query_id.h.
 const CoarseSlots = Slots>>Schema + 2
 
+// CoarseSlot is where a slot of New's histogram is in NewCoarse's.
+func CoarseSlot(slot int) int { return (slot + 1<<Schema - 1) >> Schema }
+
 // NewCoarse returns a native histogram with one bucket for each power of two, and no classic buckets.
 func NewCoarse(desc *prometheus.Desc, slots []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
-	if len(slots) > CoarseSlots {
-		return nil, fmt.Errorf("histogram with %d slots, want at most %d", len(slots), CoarseSlots)
-	}
-	buckets, count := map[int]int64{}, uint64(0)
-	for slot, n := range slots {
-		if n > 0 {
-			buckets[minIndex>>Schema+slot] = int64(n)
-			count += n
-		}
-	}
-	return prometheus.NewConstNativeHistogram(desc, count, sum, buckets, nil, 0, 0, 0, created, labels...)
+	return native(desc, slots, CoarseSlots, 0, sum, created, labels)
 }
 
 // New returns a histogram with native and classic buckets. sum is in seconds. created is when counting began.
 func New(desc *prometheus.Desc, slots []uint64, sum float64, created time.Time, labels ...string) (prometheus.Metric, error) {
-	if len(slots) > Slots {
-		return nil, fmt.Errorf("histogram with %d slots, want at most %d", len(slots), Slots)
-	}
-	buckets := Buckets(slots)
-	var count uint64
-	for _, n := range buckets {
-		count += uint64(n)
-	}
-	native, err := prometheus.NewConstNativeHistogram(desc, count, sum, buckets, nil, 0, Schema, 0, created, labels...)
+	m, err := native(desc, slots, Slots, Schema, sum, created, labels)
 	if err != nil {
 		return nil, err
 	}
-	return &metric{Metric: native, classic: classic(slots)}, nil
+	return &metric{Metric: m, classic: classic(slots)}, nil
 }
 
 // classic are the classic buckets.
@@ -87,7 +86,7 @@ func classic(slots []uint64) (all []*dto.Bucket) {
 	var cumulated uint64
 	slot := 0
 	for i, bound := range Bounds {
-		for last := (smallest+i)<<Schema - minIndex; slot <= last && slot < len(slots); slot++ {
+		for last := (smallest + i - minExponent) << Schema; slot <= last && slot < len(slots); slot++ {
 			cumulated += slots[slot]
 		}
 		all = append(all, &dto.Bucket{UpperBound: &bound, CumulativeCount: new(cumulated)})

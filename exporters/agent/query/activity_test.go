@@ -97,14 +97,7 @@ func hungLog(t *testing.T, disk **rig.SlowDisk) func(data string) {
 // when it answers again.
 func TestActivityOnHungDisk(t *testing.T) {
 	q := startQuery(t)
-	c, err := disk.NewDevice(collector.Options{Node: "here", ProcFS: "/proc", SysFS: "/sys"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := collectortest.Start(t)(disk.NewDevice(collectortest.Here()))
 	var disk *rig.SlowDisk
 	pg := servertest.StartPostgres(t, map[string]string{
 		"cluster_name": "hung", "autovacuum": "off", "wal_writer_delay": "10s", "checkpoint_timeout": "1h",
@@ -223,7 +216,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 	}
 	defer syscall.Kill(main, syscall.SIGCONT)
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if state := processState(t, main); state != "T" {
+		if state := testkit.ProcessState(t, main); state != "T" {
 			return fmt.Errorf("the server is in state %s", state)
 		}
 		return nil
@@ -236,7 +229,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if state := processState(t, pid); state != "Z" {
+		if state := testkit.ProcessState(t, pid); state != "Z" {
 			return fmt.Errorf("process %d is in state %s", pid, state)
 		}
 		return nil
@@ -258,20 +251,6 @@ func children(t testing.TB, parent int) (n int) {
 		}
 	}
 	return n
-}
-
-// processState is a process's state as the kernel shows it, such as "Z".
-func processState(t testing.TB, pid int) string {
-	t.Helper()
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stat.State
 }
 
 // A wait for a lock is distinguished from any other, and so are a slow client and a long query.

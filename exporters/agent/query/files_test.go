@@ -3,7 +3,6 @@ package query
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
@@ -67,7 +65,7 @@ func TestRealFileSystems(t *testing.T) {
 			if got, err := finder.Wait(data); got != want || (err == nil) != (want != "") {
 				t.Errorf("an exporter finds the disk %q, %v; want %q", got, err, want)
 			}
-			o := collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}
+			o := collectortest.Here()
 			calls := o.SharedCalls()
 			// In the host's mount namespace and, as in a container, in one of its own, where each mount has another number.
 			for where, flags := range map[string]uintptr{"the host's": 0, "its own": syscall.CLONE_NEWNS} {

@@ -146,9 +146,6 @@ func (q *queries) add(id uint64, n *bpf.QueryPerQuery, top int, now time.Time) {
 
 func (t *trackedQuery) list(now time.Time) { t.series, t.listed = &bpf.QueryPerQuery{}, now }
 
-// querySlot is query_slot of bpf/query/query_id.h: the slot of a query's histogram, of that of a command's.
-func querySlot(native int) int { return (native + 7) / 8 }
-
 // forget ends to track the queries that have neither series nor one of these places.
 func (q *queries) forget(placed map[uint64]bool) {
 	for id, t := range q.tracked {
@@ -165,7 +162,7 @@ func (q *queries) rest(all *totals) {
 	for i := range all.commands {
 		combine(&sum.All, &all.commands[i].All, plus)
 		for slot, n := range all.commands[i].Slots {
-			sum.Slots[querySlot(slot)] += n
+			sum.Slots[nativehist.CoarseSlot(slot)] += n
 		}
 	}
 	combineQuery(&sum, &q.inListed, less)
@@ -365,30 +362,32 @@ func (f *fleet) tellNoQueryIDs(fo *follower, now time.Time) {
 }
 
 // send sends the series of a server's queries.
-func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) {
-	sendQuery(ch, key, otherQuery, &q.other, q.began)
+func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) error {
+	errs := []error{sendQuery(ch, key, otherQuery, &q.other, q.began)}
 	for id, t := range q.tracked {
 		if t.series != nil {
-			sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed)
+			errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed))
 		}
 	}
 	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.engine)
+	return errors.Join(errs...)
 }
 
-// sendQuery sends a query's series.
-func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, q *bpf.QueryPerQuery, created time.Time) {
+// sendQuery sends a query's series. Without its histogram the others are sent all the same.
+func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, q *bpf.QueryPerQuery, created time.Time) error {
 	m := &q.All
 	ch <- collector.Counter(queryIDStatements, float64(m.Count), key.label, key.engine, id)
-	if h, err := nativehist.NewCoarse(queryIDDuration, q.Slots[:], float64(m.SumNs)/1e9, created, key.label, key.engine, id); err != nil {
-		ch <- prometheus.NewInvalidMetric(queryIDDuration, err)
-	} else {
-		ch <- h
-	}
 	for phase, name := range phaseNames {
 		ch <- collector.Counter(queryIDPhase, float64(m.PhaseNs[phase])/1e9, key.label, key.engine, id, name)
 	}
 	ch <- collector.Counter(queryIDReads, float64(m.ReadHits), key.label, key.engine, id, "hit")
 	ch <- collector.Counter(queryIDReads, float64(m.ReadMisses), key.label, key.engine, id, "miss")
+	h, err := nativehist.NewCoarse(queryIDDuration, q.Slots[:], float64(m.SumNs)/1e9, created, key.label, key.engine, id)
+	if err != nil {
+		return fmt.Errorf("durations of query %s of %s: %w", id, key.label, err)
+	}
+	ch <- h
+	return nil
 }
 
 // sendNoQueryIDs reports the statements of a server without a known identifier.

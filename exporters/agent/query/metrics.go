@@ -188,7 +188,9 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 			t.sendNoQueryIDs(ch, key)
 		}
 		if created.queries != nil {
-			created.queries.send(ch, key)
+			if err := created.queries.send(ch, key); err != nil {
+				problems = append(problems, err)
+			}
 		}
 	}
 	if rest != nil {

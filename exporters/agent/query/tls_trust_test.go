@@ -162,19 +162,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 func TestQueryTLSOff(t *testing.T) {
 	testkit.NeedBPF(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "off", "ssl": "on"}, func(data string) { certified(t, data) })
-	c, err := New(collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}, Options{TLS: TLSOff})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	q := c.(*query)
+	q := startQueryWith(t, Options{TLS: TLSOff})
 	querytest.WaitForServer(t, q, "off")
 	if n := len(q.programs.tls.probes); n != 0 || q.isRead(pg.PID) {
 		t.Errorf("%d libraries are probed", n)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	osexec "os/exec"
@@ -116,7 +115,7 @@ func fullNode(f *replicaFollower, volumes int) error {
 // all of them, each with series of its own.
 func TestReplicaFullNode(t *testing.T) {
 	testkit.NeedBPF(t)
-	c := newReplica(collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}, dataconnWire())
+	c := newReplica(collectortest.Here(), dataconnWire())
 	f := c.wires[0]
 	var err error
 	if f.kernel, err = loadReplicaKernel(collectortest.Platform(t), f.wire, "/proc", nil, collector.NewDispatcher("/proc")); err != nil {

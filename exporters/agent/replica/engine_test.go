@@ -9,13 +9,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
-	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -62,14 +60,12 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *co
 	testkit.NeedBPF(t)
 	log := slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil))
 	c := newReplica(collector.Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", Boundary: collectortest.Boundary(), Tracing: tracing}, wire)
-	m := &replicaMeter{Meter: &replicatest.Meter{T: t, Registry: prometheus.NewRegistry()}, collector: c}
+	m := &replicaMeter{Meter: replicatest.NewMeter(t), collector: c}
 	c.wires[0].clock = func() uint64 { return collector.Monotonic() + m.ahead.Load() }
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
-	set.Add("replica", c)
-	m.Registry.MustRegister(set)
+	m.Add(log, "replica", c)
 	var once sync.Once
 	m.stop = func() {
 		once.Do(func() {

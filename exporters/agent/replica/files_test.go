@@ -1,14 +1,12 @@
 package replica
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -24,7 +22,7 @@ func TestReplicaOnRealFileSystems(t *testing.T) {
 			if err := os.Mkdir(data, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			o := collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys"}
+			o := collectortest.Here()
 			// In the host's mount namespace and, as in a container, in one of its own, where each mount has another number.
 			for where, flags := range map[string]uintptr{"the host's": 0, "its own": syscall.CLONE_NEWNS} {
 				pid := collectortest.IdleIn(t, data, flags)

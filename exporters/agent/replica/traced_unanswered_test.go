@@ -59,7 +59,7 @@ func TestTraceUnanswered(t *testing.T) {
 	begin := collector.Monotonic()
 	write(4)
 	sent := collector.Monotonic()
-	told := func(after uint64) (q trace.Event) {
+	reported := func(after uint64) (q trace.Event) {
 		t.Helper()
 		testkit.Eventually(t, testkit.Patience, func() error {
 			all, _ := tracing.TakeUnanswered()
@@ -76,14 +76,14 @@ func TestTraceUnanswered(t *testing.T) {
 		})
 		return q
 	}
-	q := told(sent)
+	q := reported(sent)
 	if q.Kind != trace.KindOperation || q.How != uint8(bpf.ViewRequest) || bpf.Ops[q.What] != "write" || q.Offset != 4<<12 || q.Size != 4096 ||
 		q.RemotePort != port || q.Start < begin || q.Start > sent {
 		t.Errorf("%+v, sent between %d and %d to port %d", q, begin, sent, port)
 	}
 	closed := collector.Monotonic()
 	_ = client.Close()
-	if again := told(closed); again.Start != q.Start {
+	if again := reported(closed); again.Start != q.Start {
 		t.Errorf("another request: %+v", again)
 	}
 	m.Eventually("it is counted", func(r replicatest.Reading) bool {

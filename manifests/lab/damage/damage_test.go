@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/plumbline/plumbline/manifests/lab/config"
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -33,26 +31,13 @@ func sleeper(t *testing.T, environment ...string) *exec.Cmd {
 	return cmd
 }
 
-func state(t *testing.T, pid int) string {
-	t.Helper()
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stat.State
-}
-
 // A halved process is seen stopped and seen not stopped, and runs after Mend.
 func TestHalve(t *testing.T) {
 	cmd := sleeper(t)
 	mend := Halve(t.Context(), cmd.Process.Pid)
 	for _, want := range []string{"T", "S", "T"} {
 		testkit.Eventually(t, testkit.Patience, func() error {
-			if s := state(t, cmd.Process.Pid); s != want {
+			if s := testkit.ProcessState(t, cmd.Process.Pid); s != want {
 				return fmt.Errorf("state %s, want %s", s, want)
 			}
 			return nil
@@ -61,7 +46,7 @@ func TestHalve(t *testing.T) {
 	if err := mend(); err != nil {
 		t.Fatal(err)
 	}
-	if s := state(t, cmd.Process.Pid); s != "S" && s != "R" {
+	if s := testkit.ProcessState(t, cmd.Process.Pid); s != "S" && s != "R" {
 		t.Errorf("mended it is in state %s", s)
 	}
 }
@@ -151,7 +136,7 @@ func TestHealAfterCrash(t *testing.T) {
 	if err := left.Wait(); err == nil {
 		t.Error("what the break had started ended well; want killed")
 	}
-	if s := state(t, other.Process.Pid); s == "Z" {
+	if s := testkit.ProcessState(t, other.Process.Pid); s == "Z" {
 		t.Error("a process of the lab that no break had started was ended, too")
 	}
 	if what, err := Heal(t.Context(), dir); what != "" || err != nil {

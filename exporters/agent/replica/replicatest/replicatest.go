@@ -4,11 +4,14 @@ package replicatest
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -16,6 +19,16 @@ import (
 type Meter struct {
 	T        testing.TB
 	Registry *prometheus.Registry
+}
+
+// NewMeter returns the meter of a registry of its own, which has no collector yet.
+func NewMeter(t testing.TB) *Meter { return &Meter{T: t, Registry: prometheus.NewRegistry()} }
+
+// Add has the meter read a collector, too, by its name.
+func (m *Meter) Add(log *slog.Logger, name string, c exporterkit.Collector) {
+	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set.Add(name, c)
+	m.Registry.MustRegister(set)
 }
 
 // Reading is one scrape, by metric.
@@ -44,10 +57,7 @@ type Match map[string]string
 // Each calls a function with each series of a metric that matches.
 func (r Reading) Each(name string, want Match, do func(Match, *dto.Metric)) {
 	for _, metric := range r[name].GetMetric() {
-		got := Match{}
-		for _, p := range metric.GetLabel() {
-			got[p.GetName()] = p.GetValue()
-		}
+		got := Match(collectortest.Labels(metric))
 		matches := true
 		for k, v := range want {
 			matches = matches && got[k] == v
