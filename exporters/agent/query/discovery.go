@@ -335,6 +335,9 @@ func (q *query) identify() {
 // complete reads what a look itself does not.
 func (q *query) complete(s server.Server) sighting {
 	c := sighting{Server: s}
+	if age, err := s.Age(); err == nil {
+		c.age = age
+	}
 	c.places, c.noPlaces = placesOf(q.options, q.calls, s)
 	if q.options.Pods != nil {
 		var err error

@@ -22,7 +22,7 @@ import (
 
 const (
 	otherNumber = uint32(0)
-	// settleTime is how long a server may take to listen before it is named without a port.
+	// settleTime is how long after its start a server may take to listen before it is named without a port.
 	settleTime = 30 * time.Second
 
 	// lookAgain is how long what is known of a server is taken to hold while it runs.
@@ -54,6 +54,8 @@ type kernel interface {
 // sighting is what a look at a server found; all of it was read without holding a lock.
 type sighting struct {
 	server.Server
+	// age is for how long it has run.
+	age time.Duration
 	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
@@ -75,7 +77,8 @@ type follower struct {
 	// label is the server label, or empty while it is not decided; wish is what it was made from. See naming.
 	label string
 	wish  wish
-	since time.Time
+	// since is when it was found, and began when its process did, or when it was found if that is not known.
+	since, began time.Time
 	// looked is when the server was last looked at in full.
 	looked time.Time
 	// probed is the TLS library that is probed for it, if tls.
@@ -300,7 +303,7 @@ func (f *fleet) join(s sighting, now time.Time) *follower {
 	if f.denied[s.ID] || f.full() {
 		return nil // the walk counts the latter
 	}
-	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now}
+	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
 	if fo.number == otherNumber {
 		fo.shareNumber()
 	}

@@ -209,6 +209,14 @@ func TestFleetWaitsForAName(t *testing.T) {
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql"}) {
 		t.Errorf("labels %q", got)
 	}
+	// At once if it has had the time before the agent began.
+	f, _ = testFleet(10)
+	old := running(1, "")
+	old.age = settleTime
+	f.update([]sighting{old}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{"postgresql"}) {
+		t.Errorf("a server that has run for %v without a port: labels %q", old.age, got)
+	}
 }
 
 // More servers than there is room for share one series, and are counted.
@@ -431,6 +439,9 @@ func TestWaitEventIsAskedForAgain(t *testing.T) {
 		t.Errorf("%#x, %v: want what is known", c.waitEvent, c.noWaitEvent)
 	}
 	f.followers[s.ID].noWaitEvent = foreign.ErrUnanswered
+	if c := q.complete(s.Server); c.age <= 0 { // it began with the machine
+		t.Errorf("it has run for %v", c.age)
+	}
 	// This program has no such variable.
 	if c := q.complete(s.Server); c.waitEvent == 0x1234 || foreign.Unanswered(c.noWaitEvent) {
 		t.Errorf("%#x, %v: want another answer", c.waitEvent, c.noWaitEvent)

@@ -20,7 +20,8 @@ import (
 //     NAMESPACE/POD/CONTAINER:PORT. Once a pod has had two at a time its servers keep the longer names.
 //   - elsewhere what it calls itself (PostgreSQL's cluster_name), else its engine and data directory.
 //
-// Names that are not known yet are waited for, for settleTime; then the server is reported under a provisional name,
+// A server that has just begun may still get a port or a name: it is waited for until it has run for settleTime. Names of
+// pods are waited for as long, from when the server was found; then the server is reported under a provisional name,
 // uid:UID of a pod, engine and port elsewhere, or as the second of its name while it is not known whether it is the one
 // that the name is kept for. When the name becomes known its counts go along: a provisional name never stays beside the
 // other.
@@ -163,9 +164,10 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.label != "" || now.Sub(fo.since) >= settleTime {
 		return true
 	}
+	up := len(fo.Ports) > 0 || now.Sub(fo.began) >= settleTime
 	if fo.pod.UID != "" {
 		_, known := f.pods[fo.pod.UID]
-		return known && len(fo.Ports) > 0
+		return known && up
 	}
 	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
 		return false // it may be the one, and not be in its data directory yet
@@ -173,7 +175,7 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.NoName {
 		return false // it may call itself otherwise
 	}
-	return fo.Name != "" || len(fo.Ports) > 0
+	return fo.Name != "" || up
 }
 
 // share notes the pods and containers that have several servers. What has never listened may be a process that a server

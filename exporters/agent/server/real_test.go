@@ -49,6 +49,28 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
+// A server has run since it was started.
+func TestAge(t *testing.T) {
+	t.Parallel()
+	before := time.Now()
+	redis := servertest.StartRedis(t, nil)
+	found := lookAt(t, redis.PID)
+	if found == nil {
+		t.Fatal("a Redis is no server")
+	}
+	const tick = 10 * time.Millisecond
+	if age, err := found.Age(); err != nil || age < 0 || age > time.Since(before)+tick {
+		t.Errorf("it has run for %v (%v), and was started at most %v ago", age, err, time.Since(before))
+	}
+	first, err := found.Age()
+	testkit.Eventually(t, testkit.Patience, func() error {
+		if age, _ := found.Age(); age < first+5*tick {
+			return fmt.Errorf("it has run for %v, before for %v: %v", age, first, err)
+		}
+		return nil
+	})
+}
+
 // The bus of a real cluster's node is not for clients, wherever it is.
 func TestClusterPort(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
@@ -16,6 +19,18 @@ type ID struct {
 	PID int
 	// StartTicks is when the process began, in clock ticks since boot.
 	StartTicks uint64
+}
+
+// ticksPerSecond is what procfs counts in on every architecture that the agent is built for.
+const ticksPerSecond = 100
+
+// Age returns for how long the process has run, rounded down to a tick of the kernel's.
+func (id ID) Age() (time.Duration, error) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return 0, err
+	}
+	return max(time.Duration(up.Nano())-time.Duration(id.StartTicks)*time.Second/ticksPerSecond, 0), nil
 }
 
 // Server is one running database server.

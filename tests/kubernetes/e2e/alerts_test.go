@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,9 +19,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/layers"
+	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -192,6 +196,7 @@ func (n *node) hogCPU() {
 		time.Sleep(time.Second) // an alert may fire at any moment: look often, and all the while
 	}
 	n.t.Logf("felt by: %s", felt)
+	n.agree("db-"+control, "postgresql-"+control+"-1", []answer.Culprit{{Reason: why.CPU}})
 	n.kubectl("delete", "pod", "hog") // returns when its container has ended, as it has a grace period
 	n.preferPods(true)
 	// What the rules' windows still remember blames nobody either.
@@ -244,7 +249,43 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 		}
 	}
 	// And so does try, which knows no baseline and no alert.
-	n.tries("db-held", pod, []string{"db-held/" + pod, "device"})
+	n.agree("db-held", pod, []answer.Culprit{{Reason: why.Largest, Layer: layers.Device}, {Reason: why.Largest, Layer: layers.Flush}})
+}
+
+// holdLock has sessions of the control's database wait for each other's lock: why and try blame the lock.
+func (n *node) holdLock() {
+	n.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	connect := func() *pgx.Conn {
+		session, err := pgx.Connect(ctx, n.dsn("db-"+control, "postgresql-"+control))
+		n.must(err)
+		return session
+	}
+	first := connect()
+	_, err := first.Exec(ctx, "create table locked (i int); insert into locked values (0)")
+	n.must(errors.Join(err, first.Close(ctx)))
+	ended := make(chan error)
+	const sessions = 4
+	for range sessions {
+		session := connect()
+		go func() {
+			var err error
+			for err == nil {
+				_, err = session.Exec(ctx, "update locked set i = i + 1; select pg_sleep(0.05)")
+			}
+			session.Close(context.Background())
+			ended <- err
+		}()
+	}
+	defer func() {
+		stop()
+		for range sessions {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				n.t.Errorf("a session that waits for a lock: %v", err)
+			}
+		}
+	}()
+	n.agree("db-"+control, "postgresql-"+control+"-1", []answer.Culprit{{Reason: why.Lock}})
 }
 
 // verdictsAreEvents checks that kubectl describe shows on the claim of the class held that its disk was slow and stalled, and that both

@@ -114,6 +114,7 @@ func TestOnNode(t *testing.T) {
 		killAgent() // one of the commands reads the log of the container before
 		n.runRunbooks()
 	})
+	part("sessions wait for a lock: it is blamed", n.holdLock)
 	part("CPU hogged: nobody's storage is blamed", func() { pin(); n.hogCPU() })
 	part("machine, pod and limited pod: the CPU limit is reported", n.besideMachine)
 	part("matrix on both classes: the slow one is named, and its device", func() { n.runMatrix(disk, 5*time.Millisecond) })

@@ -16,7 +16,9 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/manifests/images"
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/manifests/lab/damage"
+	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -262,12 +264,8 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 	testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
 	n.keepLine("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
 	testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
-	why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
-	n.keepLine("longhorn.txt", "%s", why)
-	if !strings.Contains(why, slow) {
-		n.t.Errorf("kubectl plumbline why does not name %s:\n%s", slow, why)
-	}
-	n.tries("db-"+v.class, v.claim, []string{slow}, "--break-down")
+	n.keepLine("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
+	n.agree("db-"+v.class, v.claim, []answer.Culprit{{Reason: why.SlowReplica, Replica: slow}}, "--break-down")
 	events := func(reason string) func() error {
 		return func() error {
 			events, err := n.events(v.class, v.claim)

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +13,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
+	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -27,6 +32,8 @@ type trial struct {
 	keys  io.Writer
 	began time.Time
 	ended chan error
+	// answer is what it wrote to standard output, complete once it has ended.
+	answer bytes.Buffer
 
 	mu   sync.Mutex
 	text strings.Builder
@@ -70,7 +77,7 @@ func (n *node) begin(command []string) *trial {
 	r := &trial{cmd: exec.Command(command[0], command[1:]...), began: time.Now(), ended: make(chan error, 1)}
 	keys, err := r.cmd.StdinPipe()
 	n.must(err)
-	r.keys, r.cmd.Stdout, r.cmd.Stderr = keys, r, r
+	r.keys, r.cmd.Stdout, r.cmd.Stderr = keys, io.MultiWriter(&r.answer, r), r
 	n.must(r.cmd.Start())
 	go func() { r.ended <- r.cmd.Wait() }()
 	return r
@@ -92,23 +99,84 @@ func (n *node) until(r *trial, sign string) {
 	})
 }
 
-// tries measures a claim: the answer has certain parts, and nothing is left then.
-func (n *node) tries(namespace, claim string, parts []string, more ...string) {
+// measure runs try of a claim to its end, after which nothing is left of it, and reports whether there is an answer.
+func (n *node) measure(namespace, claim string, more ...string) (r *trial, ok bool) {
 	n.t.Helper()
-	r := n.begin(n.tryCommand(namespace, claim, append(more, "--for="+tryFor.String())...))
+	r = n.begin(n.tryCommand(namespace, claim, append(more, "--for="+tryFor.String())...))
 	if err := <-r.ended; err != nil {
 		// What is slow for it has to be mended: the test goes on.
 		n.t.Errorf("kubectl plumbline try: %v\n%s", err, r.printed())
-		return
+		return r, false
 	}
 	n.keepLine("try.txt", "claim %s/%s: measures after %.1f s, for %v, the first bar after %.1f s, all after %.1f s\n%s", namespace, claim,
 		r.measuring.Seconds(), tryFor, r.bar.Seconds(), time.Since(r.began).Seconds(), r.printed())
+	n.nothingLeftOf(r)
+	return r, true
+}
+
+// tries measures a claim: the answer has certain parts.
+func (n *node) tries(namespace, claim string, parts []string, more ...string) {
+	n.t.Helper()
+	r, ok := n.measure(namespace, claim, more...)
 	for _, part := range parts {
-		if !strings.Contains(r.printed(), part) {
+		if ok && !strings.Contains(r.printed(), part) {
 			n.t.Errorf("kubectl plumbline try does not report %q:\n%s", part, r.printed())
 		}
 	}
-	n.nothingLeftOf(r)
+}
+
+// agree waits until why blames one of those wanted for a claim's database: try, which knows nothing of the time before, then does so, too.
+// Of those wanted an empty field is not compared.
+func (n *node) agree(namespace, claim string, wanted []answer.Culprit, more ...string) {
+	n.t.Helper()
+	command := n.plugin("why", "--namespace="+namespace, claim, "--output=json")
+	var installed answer.Finding
+	if err := testkit.Await(patience, func() error {
+		text, err := exec.Command(command[0], command[1:]...).Output()
+		if err == nil {
+			installed, err = blames(text, wanted)
+		}
+		return err
+	}); err != nil {
+		// What is slow has to be mended: the test goes on.
+		n.t.Errorf("kubectl plumbline why: %v", err)
+		return
+	}
+	r, ok := n.measure(namespace, claim, append(more, "--output=json")...)
+	if !ok {
+		return
+	}
+	try, err := blames(r.answer.Bytes(), wanted)
+	if err != nil {
+		n.t.Errorf("kubectl plumbline try: %v", err)
+	}
+	n.keepLine("agree.txt", "%s: %s\nwhy, of the installed stack: %s\ntry, of %v:                 %s\n", n.t.Name(), installed.Verdict.Reason, installed.Words, tryFor, try.Words)
+}
+
+// blames returns the finding of a document of why's or try's, and an error unless it blames one of those wanted first.
+func blames(document []byte, wanted []answer.Culprit) (f answer.Finding, err error) {
+	var list answer.Why
+	if err := json.Unmarshal(document, &list); err != nil {
+		return f, err
+	}
+	if len(list.Items) != 1 {
+		return f, fmt.Errorf("%d findings: %s", len(list.Items), document)
+	}
+	f = list.Items[0]
+	for _, c := range f.Verdict.Culprits {
+		if c.Reason != f.Verdict.Reason {
+			continue
+		}
+		if c.Reason == why.Grown {
+			c.Reason = why.Largest // for who knows no past
+		}
+		if slices.ContainsFunc(wanted, func(w answer.Culprit) bool {
+			return c.Reason == w.Reason && (w.Layer == "" || w.Layer == c.Layer) && (w.Replica == "" || w.Replica == c.Replica)
+		}) {
+			return f, nil
+		}
+	}
+	return f, fmt.Errorf("the verdict is %+v, want one of %+v: %s", f.Verdict, wanted, f.Words)
 }
 
 // madeJob is where it reports what it made.
