@@ -53,7 +53,7 @@ func TestCompareExitCodes(t *testing.T) {
 		{[]string{"--threshold=30", quick, slow}, 0, "1 without a difference"},
 		{[]string{slow, quick}, 0, "surely faster: the second's time is 20 % shorter"},
 		{[]string{quick, rough}, 0, "could not have been seen"},
-		{[]string{"--must-see=10", quick, rough}, 4, "not told apart"},
+		{[]string{"--must-see=10", quick, rough}, 4, "inconclusive"},
 		{[]string{"--must-see=10", quick, quick}, 0, "no difference that counts"},
 		{[]string{"--must-see=10", quick, slow}, 3, "surely slower"},
 		{[]string{"--must-see=500", quick, few}, 4, "too few"},

@@ -69,8 +69,8 @@ func run(args []string) int {
 		StringVar(&opts.trace.OTLP)
 	ring := app.Flags.Flag("trace.ring-size", "Room for events that are not read yet, rounded up to a power of two: 8MB are 70,000.").Default("8MB").Bytes()
 	stats := app.Flags.Flag("bpf.stats", "Turn on the kernel's run-time statistics of BPF programs while the agent runs (needs CAP_SYS_ADMIN; costs every BPF program of the machine two clock readings a run).").Bool()
-	boundary := app.Flags.Flag("bpf.boundary", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
-		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.Deputised), string(platform.Functions))
+	attachMode := app.Flags.Flag("bpf.attach-mode", "How programs watch calls on sockets: auto, what fits the kernel; the others are for comparisons and tests.").
+		Default(string(platform.Auto)).Enum(string(platform.Auto), string(platform.Tracepoints), string(platform.WithBackups), string(platform.Functions))
 	check := app.Flags.Flag("check", "Load and attach everything, report what works and what does not, and exit.").Bool()
 	enabled := map[string]*bool{}
 	for _, e := range collectors {
@@ -111,8 +111,8 @@ func run(args []string) int {
 	app.Registry.MustRegister(collector.NewSelf(opts.Calls))
 	opts.Dispatcher = collector.NewDispatcher(opts.ProcFS)
 	set.Add("dispatcher", collector.NewDispatcherStats(opts.Dispatcher))
-	opts.Boundary = platform.Boundary(*boundary)
-	features := platform.Found(opts.Boundary)
+	opts.AttachMode = platform.AttachMode(*attachMode)
+	features := platform.Found(opts.AttachMode)
 	app.Registry.MustRegister(features)
 	opts.Volumes = volume.NewNode(opts.ProcFS, opts.SysFS, sources...)
 	if opts.Pods != nil {

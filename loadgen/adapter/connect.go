@@ -170,9 +170,9 @@ func refusal(dsn string) error {
 	if !errors.As(err, &parse) {
 		return errors.New("connection string: it cannot be read: blanks and quotes in its password must be quoted, and no zero byte can be in it")
 	}
-	told := *parse
-	told.ConnString = ""
-	return errors.New("connection string: " + strings.TrimPrefix(told.Error(), "cannot parse ``: "))
+	cleaned := *parse
+	cleaned.ConnString = ""
+	return errors.New("connection string: " + strings.TrimPrefix(cleaned.Error(), "cannot parse ``: "))
 }
 
 // Connect opens one connection to PostgreSQL.

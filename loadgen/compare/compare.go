@@ -26,7 +26,7 @@ const (
 	Slower   Verdict = "slower"               // surely, and by more than the threshold
 	Faster   Verdict = "faster"               // likewise
 	Same     Verdict = "no difference"        // the whole interval is within the threshold
-	Unsure   Verdict = "not told apart"       // neither; Line.Difference.Least is what would have shown
+	Unsure   Verdict = "inconclusive"         // neither; Line.Difference.Least is what would have shown
 	TooShort Verdict = "too few measurements" // for a verdict
 )
 

@@ -15,7 +15,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	for _, l := range c.Lines {
 		count[l.Verdict]++
 	}
-	fmt.Fprintf(&b, "%d compared: %d slower, %d faster, %d without a difference, %d not told apart, %d too short.\n\n",
+	fmt.Fprintf(&b, "%d compared: %d slower, %d faster, %d without a difference, %d inconclusive, %d too short.\n\n",
 		len(c.Lines), count[Slower], count[Faster], count[Same], count[Unsure], count[TooShort])
 	for _, side := range []FailedSide{First, Second, Both} {
 		for _, f := range c.Failures {

@@ -33,7 +33,7 @@ func (l Line) words(p pair) string {
 	case Same:
 		return fmt.Sprintf("no difference that counts: %s; a slowdown of %s would have been seen", between, l.seen()) + unpaired
 	}
-	return fmt.Sprintf("not told apart: %s; a slowdown under %s could not have been seen", between, l.seen()) + unpaired
+	return fmt.Sprintf("inconclusive: %s; a slowdown under %s could not have been seen", between, l.seen()) + unpaired
 }
 
 // seen prints the least slowdown that would have been seen.

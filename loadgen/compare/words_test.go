@@ -22,7 +22,7 @@ func TestWords(t *testing.T) {
 			Verdict: Slower, Difference: d(1.23, 1.17, 1.30), Superiority: 0.998},
 		"surely faster: the second's time is 50 % shorter, between 60 % shorter and 38 % shorter; of two runs, one of each, the second's is the faster in 100 of 100 cases": {
 			Verdict: Faster, Difference: d(0.5, 0.4, 0.625), Superiority: 0},
-		"not told apart: between 4.0 % shorter and 2.5 times as long; a slowdown under 160 % could not have been seen": {
+		"inconclusive: between 4.0 % shorter and 2.5 times as long; a slowdown under 160 % could not have been seen": {
 			Verdict: Unsure, Difference: d(1.5, 0.96, 2.5), Seen: 1.6},
 		"no difference that counts: between 1.0 % shorter and 1.0 % longer; a slowdown of 6.5 % would have been seen": {
 			Verdict: Same, Difference: d(1, 0.99, 1.01), Seen: 0.065},

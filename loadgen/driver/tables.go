@@ -57,7 +57,7 @@ func makeTables(ctx context.Context, c conn, scale int, within time.Duration, fi
 		}
 		return err
 	}
-	p := &progress{filled: filled, log: log, started: time.Now(), told: time.Now()}
+	p := &progress{filled: filled, log: log, started: time.Now(), reported: time.Now()}
 	there := map[string]int{}
 	for _, t := range tables(scale) {
 		if err := c.Exec(ctx, "create table if not exists "+t.name+" ("+t.definition+")"); err != nil {
@@ -119,17 +119,17 @@ type progress struct {
 	log    *slog.Logger
 	// rows are there in the end; begun were there before, done are there now.
 	rows, begun, done int
-	started, told     time.Time
+	started, reported time.Time
 }
 
 func (p *progress) add(rows int) {
 	p.done += rows
 	p.filled.Set(float64(p.done) / float64(p.rows))
 	now := time.Now()
-	if now.Sub(p.told) < progressPause {
+	if now.Sub(p.reported) < progressPause {
 		return
 	}
-	p.told = now
+	p.reported = now
 	rate := float64(p.done-p.begun) / now.Sub(p.started).Seconds()
 	left := time.Duration(float64(p.rows-p.done) / rate * float64(time.Second))
 	p.log.Info("filling loadgen's tables", "done", fmt.Sprintf("%.1f %%", 100*float64(p.done)/float64(p.rows)),

@@ -33,7 +33,7 @@ type Class struct {
 }
 
 // Verdicts are those of classes.
-var Verdicts = []string{"reference", "surely slower", "surely faster", "not told apart", "too few rounds", "not measured"}
+var Verdicts = []string{"reference", "surely slower", "surely faster", "inconclusive", "too few rounds", "not measured"}
 
 // reference is the class that others are compared with.
 func (r *Report) reference() string {
@@ -137,7 +137,7 @@ func (c *Class) judge() {
 	case d.High < 1:
 		c.Verdict = "surely faster"
 	default:
-		c.Verdict = "not told apart"
+		c.Verdict = "inconclusive"
 		c.Words = fmt.Sprintf("an operation's time is between %s and %s %s, over %s; a slowdown under %s could not have been seen",
 			words.Change(d.Low), words.Change(d.High), on(d.High), rounds, words.Percent(d.Least))
 	}

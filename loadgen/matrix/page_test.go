@@ -68,7 +68,7 @@ func TestClasses(t *testing.T) {
 	if got := slow.Why(); got != "network in 12 of 12 runs" {
 		t.Errorf("longhorn-r3's limit: %q", got)
 	}
-	if twin.Verdict != "not told apart" || !strings.Contains(twin.Words, "could not have been seen") || twin.Why() != "unknown in 12 of 12 runs" {
+	if twin.Verdict != "inconclusive" || !strings.Contains(twin.Words, "could not have been seen") || twin.Why() != "unknown in 12 of 12 runs" {
 		t.Errorf("twin: %+v, %s", twin, twin.Why())
 	}
 	if gone.Verdict != "not measured" || gone.Ratio != 0 || gone.Why() != limitUnknown || r.class("local").Verdict != "reference" {
@@ -127,7 +127,7 @@ func TestClassRates(t *testing.T) {
 	}
 	wrong, told := 0, 0
 	for range 400 {
-		if verdict(1) != "not told apart" {
+		if verdict(1) != "inconclusive" {
 			wrong++
 		}
 		if verdict(1.1) == "surely slower" {

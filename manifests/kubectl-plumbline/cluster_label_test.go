@@ -47,11 +47,11 @@ func central(t *testing.T) *cluster {
 func TestCluster(t *testing.T) {
 	commands := map[string]func(context.Context, *cluster, *strings.Builder) error{
 		"status": func(ctx context.Context, c *cluster, out *strings.Builder) error {
-			return c.status(ctx, out, why.PlainPen(out))
+			return c.status(ctx, out, why.PlainPrinter(out))
 		},
 		"why": func(ctx context.Context, c *cluster, out *strings.Builder) error {
 			c.o.target = "class/r3"
-			return c.why(ctx, out, why.PlainPen(out))
+			return c.why(ctx, out, why.PlainPrinter(out))
 		},
 		"predict": func(ctx context.Context, c *cluster, out *strings.Builder) error {
 			c.o.target, c.o.predict = "class/r3", input.Question{Class: "r1", Windows: 4}

@@ -32,14 +32,14 @@ func at(t *testing.T, prometheus http.Handler, o options) *cluster {
 
 // document requests JSON, YAML and text, and returns the document. It fails unless the first two have the same values,
 // as the schema describes them.
-func document[D any](t *testing.T, c *cluster, do asker) (d D, text string, err error) {
+func document[D any](t *testing.T, c *cluster, do replyFunc) (d D, text string, err error) {
 	t.Helper()
 	out := map[string]string{}
 	for _, format := range []string{"json", "yaml", "text"} {
 		var b strings.Builder
 		one := *c
 		one.o.output = format
-		failed := one.give(t.Context(), &b, why.PlainPen(&b), do)
+		failed := one.give(t.Context(), &b, why.PlainPrinter(&b), do)
 		if out[format] = b.String(); format != "json" && (failed == nil) != (err == nil) {
 			t.Errorf("%s: %v, but %v", format, failed, err)
 		}
@@ -211,7 +211,7 @@ func TestNoDocument(t *testing.T) {
 		"nowhere":       {target: "class/r3", predict: input.Question{Windows: 4}},
 		"no Prometheus": {target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}, url: away},
 	} {
-		for command, do := range map[string]asker{"why": (*cluster).askWhy, "predict": (*cluster).askPredict, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts} {
+		for command, do := range map[string]replyFunc{"why": (*cluster).askWhy, "predict": (*cluster).askPredict, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts} {
 			c := at(t, lab(), o)
 			if o.url != "" {
 				c.o.url = o.url
@@ -237,7 +237,7 @@ func TestHostileDocument(t *testing.T) {
 	r.Gauge(`plumbline_feature_available{node=`+quoted+`,feature="statements"}`, 1)
 	r.Gauge(`plumbline_unidentified_objects{node=`+quoted+`,kind=`+quoted+`,reason=`+quoted+`}`, 1)
 	handler := r.Handler(map[string]map[string]string{bad: {"summary": bad, "runbook_url": bad}})
-	for command, do := range map[string]asker{"why": (*cluster).askWhy, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts, "verify": (*cluster).askVerify, "predict": (*cluster).askPredict} {
+	for command, do := range map[string]replyFunc{"why": (*cluster).askWhy, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts, "verify": (*cluster).askVerify, "predict": (*cluster).askPredict} {
 		c := at(t, handler, options{target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}})
 		if command == "alerts" {
 			reply, err := c.askAlerts(t.Context())

@@ -201,12 +201,12 @@ func (c *cluster) only(all []*candidate) (*candidate, error) {
 	if len(ours) == 0 {
 		return nil, fmt.Errorf("no Prometheus with Plumbline's series: %s; name another with --prometheus=NAMESPACE/SERVICE:PORT", some(others))
 	}
-	var told []string
+	var places []string
 	for _, one := range ours {
-		told = append(told, one.where+" (label "+one.selector+")")
+		places = append(places, one.where+" (label "+one.selector+")")
 	}
 	if slices.ContainsFunc(ours, func(o *candidate) bool { return o.namespace != ours[0].namespace }) {
-		return nil, fmt.Errorf("several namespaces have a service of a Prometheus, %s, and whoever may make services can pose as one: %s; choose one with --prometheus=NAMESPACE/SERVICE:PORT", what, some(told))
+		return nil, fmt.Errorf("several namespaces have a service of a Prometheus, %s, and whoever may make services can pose as one: %s; choose one with --prometheus=NAMESPACE/SERVICE:PORT", what, some(places))
 	}
 	if len(others) > 0 {
 		c.note("Not taken for Prometheus: %s.", some(others))

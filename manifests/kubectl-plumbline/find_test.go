@@ -54,7 +54,7 @@ func fake(t *testing.T, services ...called) (c *cluster, notes *bytes.Buffer) {
 func (c *cluster) runWhy(t *testing.T) (string, error) {
 	t.Helper()
 	var out strings.Builder
-	err := c.why(t.Context(), &out, why.PlainPen(&out))
+	err := c.why(t.Context(), &out, why.PlainPrinter(&out))
 	return out.String(), err
 }
 
@@ -126,7 +126,7 @@ func TestHostileWords(t *testing.T) {
 	for name, handler := range map[string]http.Handler{"errors": refuses, "alerts": alerts} {
 		for _, named := range []bool{false, true} {
 			for command, do := range map[string]func(c *cluster, out *strings.Builder) error{
-				"why":    func(c *cluster, out *strings.Builder) error { return c.why(t.Context(), out, why.PlainPen(out)) },
+				"why":    func(c *cluster, out *strings.Builder) error { return c.why(t.Context(), out, why.PlainPrinter(out)) },
 				"verify": func(c *cluster, out *strings.Builder) error { return c.verify(t.Context(), out) },
 				"firing": func(c *cluster, out *strings.Builder) error {
 					p, err := c.findPrometheus(t.Context())

@@ -129,6 +129,7 @@ func main() {
 	tryCommand.Arg("target", "CLAIM, pod/POD or node/NODE of a cluster; this machine if it is left out.").StringVar(&o.try.target)
 	tryCommand.Flag("registry", "Registry of the images agent and blockio, for a target.").Envar("PLUMBLINE_REGISTRY").StringVar(&o.try.registry)
 	tryCommand.Flag("tag", "Their tag; this program's version if empty.").StringVar(&o.try.tag)
+	tryCommand.Flag("pull-secret", "Secret in the Job's namespace with the registry's login; may be repeated.").PlaceHolder("NAME").StringsVar(&o.try.pullSecrets)
 	tryCommand.Flag("pod-namespace", "Namespace of the Job, for a target. Its PodSecurity must be privileged.").Default("kube-system").StringVar(&o.try.in)
 	tryCommand.Flag("break-down", "Measure the nodes of the volume's replicas, too (Longhorn), for a CLAIM or pod/POD: what a replica's process and disk take.").BoolVar(&o.try.breakDown)
 	tryCommand.Flag("for", "How long to measure; with --live until it is left, or 10m.").Default("30s").IsSetByUser(&o.try.spanNamed).DurationVar(&o.try.span)
@@ -167,27 +168,27 @@ func main() {
 		ctx, stop = context.WithTimeout(ctx, patience+o.wait+o.try.span)
 		defer stop()
 	}
-	pen := why.NewPen(os.Stdout)
+	printer := why.NewPrinter(os.Stdout)
 	switch command {
 	case status.FullCommand():
 		err = run(o, func(c *cluster) error {
 			if o.live {
 				return c.liveStatus(ctx)
 			}
-			return c.status(ctx, os.Stdout, pen)
+			return c.status(ctx, os.Stdout, printer)
 		})
 	case whyCommand.FullCommand():
 		err = run(o, func(c *cluster) error {
 			if o.live {
 				return c.liveWhy(ctx)
 			}
-			return c.why(ctx, os.Stdout, pen)
+			return c.why(ctx, os.Stdout, printer)
 		})
 	case topCommand.FullCommand():
-		err = run(o, func(c *cluster) error { return c.top(ctx, os.Stdout, pen) })
+		err = run(o, func(c *cluster) error { return c.top(ctx, os.Stdout, printer) })
 	case tryCommand.FullCommand():
 		context.AfterFunc(ctx, cancel) // a second interrupt ends the program at once
-		do := func(c *cluster) error { return c.explain(ctx, os.Stdout, pen) }
+		do := func(c *cluster) error { return c.explain(ctx, os.Stdout, printer) }
 		if err = o.try.check(); err == nil && o.try.target == "" {
 			err = do(&cluster{o: o, notes: os.Stderr, now: time.Now})
 		} else if err == nil {

@@ -124,7 +124,7 @@ func (c *cluster) mcp(ctx context.Context) error {
 }
 
 // addTool adds a tool that takes these arguments and answers with a document of this kind.
-func addTool[Arguments interface{ into(*options) error }](c *cluster, server *mcp.Server, turn chan struct{}, name, kind, description string, do asker) error {
+func addTool[Arguments interface{ into(*options) error }](c *cluster, server *mcp.Server, turn chan struct{}, name, kind, description string, do replyFunc) error {
 	schema, err := answer.Of(kind)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func addTool[Arguments interface{ into(*options) error }](c *cluster, server *mc
 }
 
 // call answers one call, with the server's own options but for what the arguments name.
-func (c *cluster) call(ctx context.Context, into func(*options) error, do asker) (words string, document json.RawMessage, err error) {
+func (c *cluster) call(ctx context.Context, into func(*options) error, do replyFunc) (words string, document json.RawMessage, err error) {
 	one := *c
 	if err := errors.Join(into(&one.o), one.o.check()); err != nil {
 		return "", nil, err
@@ -171,7 +171,7 @@ func (c *cluster) call(ctx context.Context, into func(*options) error, do asker)
 	var text bytes.Buffer
 	if r.words != nil {
 		r.words(&text)
-	} else if err := r.text(&text, why.PlainPen(&text)); err != nil {
+	} else if err := r.text(&text, why.PlainPrinter(&text)); err != nil {
 		return "", nil, err
 	}
 	return text.String(), document, nil

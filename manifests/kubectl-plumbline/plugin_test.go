@@ -143,13 +143,13 @@ func TestPlugin(t *testing.T) {
 	}
 	check := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.check(ctx, out) }
 	whyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
-		return c.why(ctx, out, why.PlainPen(out))
+		return c.why(ctx, out, why.PlainPrinter(out))
 	}
 	statusOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
-		return c.status(ctx, out, why.PlainPen(out))
+		return c.status(ctx, out, why.PlainPrinter(out))
 	}
 	topOf := func(ctx context.Context, c *cluster, out *strings.Builder) error {
-		return c.top(ctx, out, why.PlainPen(out))
+		return c.top(ctx, out, why.PlainPrinter(out))
 	}
 	verifyOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.verify(ctx, out) }
 	predictOf := func(ctx context.Context, c *cluster, out *strings.Builder) error { return c.predict(ctx, out) }

@@ -43,7 +43,7 @@ func (c *cluster) askPredict(ctx context.Context) (*reply, error) {
 		return nil, fmt.Errorf("what Prometheus has is not usable: %w", err)
 	}
 	r := &reply{document: answer.NewPrediction(c.head(answer.KindPredict, q.At), q.Windows, found),
-		text: func(w io.Writer, _ *why.Pen) error { return found.WriteText(w) }}
+		text: func(w io.Writer, _ *why.Printer) error { return found.WriteText(w) }}
 	if found.Refusal != nil {
 		r.no = errors.New("no prediction")
 	}

@@ -14,18 +14,18 @@ import (
 // reply is an answer: a document for programs and a text for people, of the same values.
 type reply struct {
 	document any
-	text     func(w io.Writer, pen *why.Pen) error
+	text     func(w io.Writer, printer *why.Printer) error
 	// words is the text without bars and tables; the text if it is nil.
 	words func(w io.Writer)
 	// no is set if the answer is no.
 	no error
 }
 
-// asker finds a reply.
-type asker func(*cluster, context.Context) (*reply, error)
+// replyFunc finds a reply.
+type replyFunc func(*cluster, context.Context) (*reply, error)
 
 // give writes a reply in the form that --output names.
-func (c *cluster) give(ctx context.Context, w io.Writer, pen *why.Pen, do asker) error {
+func (c *cluster) give(ctx context.Context, w io.Writer, printer *why.Printer, do replyFunc) error {
 	r, err := do(c, ctx)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (c *cluster) give(ctx context.Context, w io.Writer, pen *why.Pen, do asker)
 	if slices.Contains(answer.Formats, c.o.output) {
 		err = answer.Encode(w, r.document, c.o.output)
 	} else {
-		err = r.text(w, pen)
+		err = r.text(w, printer)
 	}
 	return cmp.Or(err, r.no)
 }

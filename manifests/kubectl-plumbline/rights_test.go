@@ -73,7 +73,7 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			if err := refusing(t, c.answers).status(t.Context(), &out, why.PlainPen(&out)); err != nil {
+			if err := refusing(t, c.answers).status(t.Context(), &out, why.PlainPrinter(&out)); err != nil {
 				t.Fatal(err)
 			}
 			expect(t, out.String(), append(c.want, "No alert of Plumbline fires.", "r3 commits take"), c.not)
@@ -177,7 +177,7 @@ func TestNoCluster(t *testing.T) {
 	var out strings.Builder
 	status := func(c *cluster) error {
 		c.now, c.notes = func() time.Time { return whytest.End }, nil
-		return c.status(t.Context(), &out, why.PlainPen(&out))
+		return c.status(t.Context(), &out, why.PlainPrinter(&out))
 	}
 	if err := run(o, status); err == nil || !strings.HasPrefix(err.Error(), "no cluster: ") {
 		t.Errorf("without a cluster and an address: %v", err)

@@ -18,8 +18,8 @@ import (
 )
 
 // status reports what measures, what fires, and each storage class in a sentence.
-func (c *cluster) status(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	return c.give(ctx, w, pen, (*cluster).askStatus)
+func (c *cluster) status(ctx context.Context, w io.Writer, printer *why.Printer) error {
+	return c.give(ctx, w, printer, (*cluster).askStatus)
 }
 
 // noServer is what there is to report without any class.
@@ -68,7 +68,7 @@ func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	write := func(w io.Writer, pen *why.Pen, bars bool) {
+	write := func(w io.Writer, printer *why.Printer, bars bool) {
 		tellAgents(w, d.Agents)
 		tellAlerts(w, d.Alerts, now)
 		fmt.Fprintln(w)
@@ -78,17 +78,17 @@ func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 		}
 		fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
 		if bars {
-			pen.Stacks(findings)
+			printer.Stacks(findings)
 		}
-		pen.Words(findings...)
+		printer.Words(findings...)
 		for _, one := range d.Classes {
 			if one.Unknown != "" {
 				fmt.Fprintf(w, "- %s\n", one.Unknown)
 			}
 		}
 	}
-	return &reply{document: d, words: func(w io.Writer) { write(w, why.PlainPen(w), false) },
-		text: func(w io.Writer, pen *why.Pen) error { write(w, pen, true); return nil }}, nil
+	return &reply{document: d, words: func(w io.Writer) { write(w, why.PlainPrinter(w), false) },
+		text: func(w io.Writer, printer *why.Printer) error { write(w, printer, true); return nil }}, nil
 }
 
 // measuring returns the nodes on which the agent is reporting, and those on which it is not, if kubectl's cluster is

@@ -20,7 +20,7 @@ func TestWhereThePodsAre(t *testing.T) {
 	c := central(t)
 	c.o.cluster, c.o.clusterNamed = "eu", true
 	var out strings.Builder
-	if err := c.status(t.Context(), &out, why.PlainPen(&out)); err != nil {
+	if err := c.status(t.Context(), &out, why.PlainPrinter(&out)); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "Missing: only-there. ") || !strings.Contains(out.String(), "--all-namespaces --selector app.kubernetes.io/part-of=plumbline") {
@@ -44,7 +44,7 @@ func TestNoAlerts(t *testing.T) {
 	defer server.Close()
 	c.base, _ = url.Parse(server.URL)
 	var out strings.Builder
-	if err := c.status(t.Context(), &out, why.PlainPen(&out)); err != nil {
+	if err := c.status(t.Context(), &out, why.PlainPrinter(&out)); err != nil {
 		t.Fatal(err)
 	}
 	if said := out.String(); !strings.Contains(said, "Which alerts fire is not known: ") || !strings.Contains(said, "r3 commits take") || strings.Contains(said, "\x1b") {

@@ -19,8 +19,8 @@ type topOptions struct {
 const defaultTop = 20
 
 // top lists the queries of a claim's, a pod's or a class' servers, or of one server.
-func (c *cluster) top(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	return c.give(ctx, w, pen, (*cluster).askTop)
+func (c *cluster) top(ctx context.Context, w io.Writer, printer *why.Printer) error {
+	return c.give(ctx, w, printer, (*cluster).askTop)
 }
 
 func (c *cluster) askTop(ctx context.Context) (*reply, error) {
@@ -41,7 +41,7 @@ func (c *cluster) askTop(ctx context.Context) (*reply, error) {
 	if most <= 0 || most > len(found.Queries) {
 		most = len(found.Queries)
 	}
-	r := &reply{document: answer.NewTop(c.head(answer.KindTop, now), found, most), text: func(_ io.Writer, pen *why.Pen) error { pen.Top(found, most); return nil }}
+	r := &reply{document: answer.NewTop(c.head(answer.KindTop, now), found, most), text: func(_ io.Writer, printer *why.Printer) error { printer.Top(found, most); return nil }}
 	if len(found.Queries) == 0 {
 		r.no = errors.New("no query is known")
 	}

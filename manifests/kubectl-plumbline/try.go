@@ -32,8 +32,9 @@ type tryOptions struct {
 	record, replay string
 	programs       string
 	// target is of a cluster, and empty for this machine. The programs run there in the namespace in, of images that
-	// registry and tag name.
+	// registry and tag name, and pullSecrets are Secrets there for them.
 	target, in, registry, tag string
+	pullSecrets               []string
 	// breakDown means that the nodes of the volumes' replicas are measured, too.
 	breakDown bool
 }
@@ -55,7 +56,7 @@ func (o tryOptions) check() error {
 }
 
 // explain measures this machine or a cluster's node, or reads a record, and explains each database server.
-func (c *cluster) explain(ctx context.Context, w io.Writer, pen *why.Pen) error {
+func (c *cluster) explain(ctx context.Context, w io.Writer, printer *why.Printer) error {
 	o := c.o.try
 	var p place
 	if o.target != "" {
@@ -75,7 +76,7 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, pen *why.Pen) error 
 		return err
 	}
 	// An interrupt has ended the measuring; the answer is given all the same, and where there is no room for its record.
-	return errors.Join(c.give(context.WithoutCancel(ctx), w, pen, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) }), err)
+	return errors.Join(c.give(context.WithoutCancel(ctx), w, printer, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) }), err)
 }
 
 // measure returns what a record has, or what is measured now; with an error, too, if that could not be recorded.
@@ -155,7 +156,7 @@ func (c *cluster) look(ctx context.Context, m *try.Measurement, exporters []try.
 			return
 		}
 		c.note("%v of %v", m.Window(), of)
-		why.PlainPen(c.notes).Stacks(findings)
+		why.PlainPrinter(c.notes).Stacks(findings)
 	}
 	return m.Measure(ctx, of, exporters, progress)
 }
@@ -210,15 +211,15 @@ func (c *cluster) askTry(ctx context.Context, m *try.Measurement, claims []why.S
 	for _, f := range findings {
 		d.Items = append(d.Items, answer.NewFinding(f))
 	}
-	return &reply{document: d, text: func(w io.Writer, pen *why.Pen) error {
+	return &reply{document: d, text: func(w io.Writer, printer *why.Printer) error {
 		if len(findings) > 1 {
-			pen.Stacks(findings)
+			printer.Stacks(findings)
 		}
 		for i, f := range findings {
 			if i > 0 || len(findings) > 1 {
 				fmt.Fprintln(w)
 			}
-			pen.Why(f)
+			printer.Why(f)
 		}
 		return nil
 	}}, nil

@@ -377,8 +377,12 @@ func (o tryOptions) job(name, node string, used []*persistentVolume) (job, made 
 	image := func(of string) string {
 		return fmt.Sprintf("%s/%s:%s", strings.TrimSuffix(o.registry, "/"), of, cmp.Or(o.tag, release))
 	}
+	secrets := []map[string]string{}
+	for _, name := range o.pullSecrets {
+		secrets = append(secrets, map[string]string{"name": name})
+	}
 	values := map[string]any{"Deadline": int((o.span + patience).Seconds())}
-	for key, text := range map[string]string{"Name": name, "Node": node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio")} {
+	for key, text := range map[string]any{"Name": name, "Node": node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio"), "PullSecrets": secrets} {
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			return nil, nil, err
@@ -495,7 +499,7 @@ func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits
 		case s.Terminated != nil:
 			return "", "", &podError{fmt.Sprintf("container %s ended with exit code %d: %s", one.Name, s.Terminated.ExitCode, cmp.Or(c.log(ctx, namespace, p.Metadata.Name, one.Name), s.Terminated.Reason))}
 		case s.Waiting != nil && strings.Contains(s.Waiting.Reason, "Image"):
-			return "", "", &podError{fmt.Sprintf("the image of container %s cannot be pulled: %s: %s; --registry and --tag name another", one.Name, s.Waiting.Reason, s.Waiting.Message)}
+			return "", "", &podError{fmt.Sprintf("the image of container %s cannot be pulled: %s: %s; --registry and --tag name another, --pull-secret the login of a private registry", one.Name, s.Waiting.Reason, s.Waiting.Message)}
 		case s.Waiting != nil:
 			waits = fmt.Sprintf("container %s waits: %s", one.Name, s.Waiting.Reason)
 		}

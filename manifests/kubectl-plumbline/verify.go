@@ -50,7 +50,7 @@ func (c *cluster) askVerify(ctx context.Context) (*reply, error) {
 }
 
 func (c *cluster) verified(v *answer.Verification, chain *why.Chain) *reply {
-	r := &reply{document: v, text: func(w io.Writer, _ *why.Pen) error { c.print(w, chain); return nil }}
+	r := &reply{document: v, text: func(w io.Writer, _ *why.Printer) error { c.print(w, chain); return nil }}
 	if broken := chain.Broken(); broken != nil {
 		r.no = fmt.Errorf("the chain from a statement to its claim is broken at: %s", broken.Name)
 	}

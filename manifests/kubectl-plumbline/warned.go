@@ -16,8 +16,8 @@ const mostWarnings = 5
 // that by them.
 type warned struct {
 	promv1.API
-	c    *cluster
-	told map[string]bool
+	c        *cluster
+	reported map[string]bool
 }
 
 // Query is promv1.API's.
@@ -25,10 +25,10 @@ func (p *warned) Query(ctx context.Context, query string, at time.Time, options 
 	v, warnings, err := p.API.Query(ctx, query, at, options...)
 	for _, w := range warnings {
 		// PromQL's own remarks are on the query and not on the data, and our queries read either kind of histogram.
-		if strings.HasPrefix(w, "PromQL ") || p.told[w] || len(p.told) == mostWarnings {
+		if strings.HasPrefix(w, "PromQL ") || p.reported[w] || len(p.reported) == mostWarnings {
 			continue
 		}
-		p.told[w] = true
+		p.reported[w] = true
 		p.c.note("Prometheus warns, and its answers may lack something: %.500s", w)
 	}
 	return v, warnings, err

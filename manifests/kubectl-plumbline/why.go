@@ -80,8 +80,8 @@ func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Su
 }
 
 // why explains a claim, a pod's claims, a server or a class.
-func (c *cluster) why(ctx context.Context, w io.Writer, pen *why.Pen) error {
-	return c.give(ctx, w, pen, (*cluster).askWhy)
+func (c *cluster) why(ctx context.Context, w io.Writer, printer *why.Printer) error {
+	return c.give(ctx, w, printer, (*cluster).askWhy)
 }
 
 func (c *cluster) askWhy(ctx context.Context) (*reply, error) {
@@ -122,6 +122,6 @@ func (c *cluster) askWhy(ctx context.Context) (*reply, error) {
 			finding(f)
 		}
 	}
-	return &reply{document: d, text: func(w io.Writer, pen *why.Pen) error { write(w, pen.Why); return nil },
+	return &reply{document: d, text: func(w io.Writer, printer *why.Printer) error { write(w, printer.Why); return nil },
 		words: func(w io.Writer) { write(w, func(f *why.Finding) { fmt.Fprintln(w, f.Words()) }) }}, nil
 }

@@ -24,7 +24,7 @@ type API interface {
 
 // Queries returns every query, with matchers that match nothing, for who checks their names.
 func Queries() []string {
-	a := newAsker(context.Background(), nil, time.Time{}, 5*time.Minute).about(Target{Cluster: "c", Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
+	a := newQuerier(context.Background(), nil, time.Time{}, 5*time.Minute).about(Target{Cluster: "c", Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(questions.Asked)) {
 		all = append(all, a.text(name))
@@ -32,8 +32,8 @@ func Queries() []string {
 	return all
 }
 
-// asker queries one target. It keeps the first error and queries nothing after it.
-type asker struct {
+// querier queries one target. It keeps the first error and queries nothing after it.
+type querier struct {
 	ctx    context.Context
 	api    API
 	at     time.Time
@@ -45,13 +45,13 @@ type asker struct {
 	classic *bool
 }
 
-func newAsker(ctx context.Context, api API, at time.Time, window time.Duration) *asker {
-	a := &asker{ctx: ctx, api: api, at: at, window: window, err: new(error), classic: new(bool)}
+func newQuerier(ctx context.Context, api API, at time.Time, window time.Duration) *querier {
+	a := &querier{ctx: ctx, api: api, at: at, window: window, err: new(error), classic: new(bool)}
 	return a.about(Target{})
 }
 
-// about returns the same asker for another target.
-func (a *asker) about(t Target) *asker {
+// about returns the same querier for another target.
+func (a *querier) about(t Target) *querier {
 	b := *a
 	b.target = t
 	cluster, named := Only(a.api)
@@ -82,7 +82,7 @@ func matchers(t Target, cluster string, named bool) *strings.Replacer {
 		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.ofServer()))
 }
 
-func (a *asker) text(name string) string {
+func (a *querier) text(name string) string {
 	text, ok := questions.Asked[name]
 	if !ok {
 		panic("why: no question " + name)
@@ -90,13 +90,13 @@ func (a *asker) text(name string) string {
 	return a.fill(text)
 }
 
-func (a *asker) fill(text string) string {
+func (a *querier) fill(text string) string {
 	return a.of.Replace(strings.ReplaceAll(text, "$window", model.Duration(a.window).String()))
 }
 
 // ask runs a question's query. VictoriaMetrics and the like have no functions of native histograms: then it queries
 // classic ones.
-func (a *asker) ask(name string) (text string, answer model.Value, err error) {
+func (a *querier) ask(name string) (text string, answer model.Value, err error) {
 	other, of := questions.Classic[name]
 	if !*a.classic || !of {
 		text = a.text(name)
@@ -117,7 +117,7 @@ func (a *asker) ask(name string) (text string, answer model.Value, err error) {
 }
 
 // vector runs a question's query. It keeps an error and returns no series then.
-func (a *asker) vector(name string) model.Vector {
+func (a *querier) vector(name string) model.Vector {
 	if *a.err != nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func Clean(text string) string {
 func Line(err error) string { return Clean(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // number returns the answer of a question with one answer; NaN if there is none.
-func (a *asker) number(name string) float64 {
+func (a *querier) number(name string) float64 {
 	v := a.vector(name)
 	if len(v) == 0 {
 		return math.NaN()
@@ -178,7 +178,7 @@ func figure(v model.SampleValue) float64 {
 }
 
 // by returns a question's answers by the values of a label, without NaN.
-func (a *asker) by(name string, label model.LabelName) map[string]float64 {
+func (a *querier) by(name string, label model.LabelName) map[string]float64 {
 	values := map[string]float64{}
 	for _, s := range a.vector(name) {
 		if v := figure(s.Value); Known(v) {

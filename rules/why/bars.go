@@ -15,27 +15,27 @@ import (
 	"github.com/plumbline/plumbline/rules/layers"
 )
 
-// Pen prints bars, with colours if out is a terminal that wants them.
-type Pen struct {
+// Printer prints bars, with colours if out is a terminal that wants them.
+type Printer struct {
 	out     io.Writer
 	colours bool
 }
 
-// NewPen returns a pen for a file: colours if it is a terminal and NO_COLOR is not set.
-func NewPen(f *os.File) *Pen {
-	return &Pen{f, term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+// NewPrinter returns a printer for a file: colours if it is a terminal and NO_COLOR is not set.
+func NewPrinter(f *os.File) *Printer {
+	return &Printer{f, term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// PlainPen returns a pen without colours.
-func PlainPen(w io.Writer) *Pen { return &Pen{out: w} }
+// PlainPrinter returns a printer without colours.
+func PlainPrinter(w io.Writer) *Printer { return &Printer{out: w} }
 
-// To returns a pen with the same colours that prints to w.
-func (p *Pen) To(w io.Writer) *Pen { return &Pen{w, p.colours} }
+// To returns a printer with the same colours that prints to w.
+func (p *Printer) To(w io.Writer) *Printer { return &Printer{w, p.colours} }
 
 // barWidth is the length of the longest bar.
 const barWidth = 60
 
-func (p *Pen) block(layer string, n int) string {
+func (p *Printer) block(layer string, n int) string {
 	if n <= 0 {
 		return ""
 	}
@@ -46,7 +46,7 @@ func (p *Pen) block(layer string, n int) string {
 }
 
 // stack is one bar of several layers, of so many columns.
-func (p *Pen) stack(parts []Layer, columns int) string {
+func (p *Printer) stack(parts []Layer, columns int) string {
 	var b strings.Builder
 	for i, n := range share(parts, columns) {
 		b.WriteString(p.block(parts[i].Name, n))
@@ -75,7 +75,7 @@ func sum(layers []Layer) (s float64) {
 
 // Stacks prints a bar for each finding, layer by layer and all to one scale, and a legend of the layers
 // there are.
-func (p *Pen) Stacks(findings []*Finding) {
+func (p *Printer) Stacks(findings []*Finding) {
 	longest, name := 0.0, 0
 	used := map[string]bool{}
 	for _, f := range findings {
@@ -111,14 +111,14 @@ func (p *Pen) Stacks(findings []*Finding) {
 }
 
 // Words prints the findings' words, each part of them on a line of its own.
-func (p *Pen) Words(findings ...*Finding) {
+func (p *Printer) Words(findings ...*Finding) {
 	for _, f := range findings {
 		p.words("- ", f)
 	}
 }
 
 // words prints a finding's words: the first line begins with a mark, and the others are indented.
-func (p *Pen) words(mark string, f *Finding) {
+func (p *Printer) words(mark string, f *Finding) {
 	for i, part := range f.parts() {
 		if i > 0 {
 			fmt.Fprint(p.out, "  ")
@@ -130,7 +130,7 @@ func (p *Pen) words(mark string, f *Finding) {
 }
 
 // wrap prints a text in lines of at most 110 columns, all but the first indented.
-func (p *Pen) wrap(text string) {
+func (p *Printer) wrap(text string) {
 	const columns, indent = 110, 4
 	line := 0
 	for i, word := range strings.Fields(text) {
@@ -152,7 +152,7 @@ func (p *Pen) wrap(text string) {
 
 // Why prints all of a finding: its words, the statement's phases, the write's layers, the replicas,
 // the control, alerts, and what is not measured.
-func (p *Pen) Why(f *Finding) {
+func (p *Printer) Why(f *Finding) {
 	t := f.Target
 	p.words("", f)
 	fmt.Fprintln(p.out)
@@ -219,7 +219,7 @@ func (p *Pen) Why(f *Finding) {
 }
 
 // table prints a bar for each layer, to one scale.
-func (p *Pen) table(title string, layers []Layer) {
+func (p *Printer) table(title string, layers []Layer) {
 	longest := 0.0
 	for _, l := range layers {
 		longest = max(longest, l.Seconds)

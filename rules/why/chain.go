@@ -52,7 +52,7 @@ func (t Target) key() serverKey {
 
 // chain follows the servers from link to link.
 type chain struct {
-	*asker
+	*querier
 	Chain
 	servers map[serverKey]bool
 }
@@ -66,7 +66,7 @@ const Pods = "kubectl get pods --all-namespaces --selector app.kubernetes.io/par
 // FollowChain queries a Prometheus: are a statement's time, its phases, its volume and that volume's claim there, and
 // do they belong together? A Prometheus that does not answer is a missing link, too.
 func FollowChain(ctx context.Context, api API, at time.Time, window time.Duration) *Chain {
-	c := &chain{asker: newAsker(ctx, api, at, window)}
+	c := &chain{querier: newQuerier(ctx, api, at, window)}
 	for _, link := range []func() Link{c.among, c.agents, c.features, c.known, c.statements, c.phases, c.volumes, c.claims, c.join} {
 		l := link()
 		if *c.err == nil && l.Name == "" {

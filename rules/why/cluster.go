@@ -28,7 +28,7 @@ func Only(api API) (cluster string, ok bool) {
 // OneCluster returns an error if answers would be of several clusters, or of one that is not there. It lists those that
 // are.
 func OneCluster(ctx context.Context, api API, at time.Time) error {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	problem := a.cluster()
 	if *a.err != nil {
 		return *a.err
@@ -40,7 +40,7 @@ func OneCluster(ctx context.Context, api API, at time.Time) error {
 }
 
 // cluster returns why the queries are not of one cluster; "" if they are, or if there is nothing yet.
-func (a *asker) cluster() string {
+func (a *querier) cluster() string {
 	var there []string
 	for _, s := range a.vector("clusters") {
 		// Values that differ may be the same once they are cleaned: they are counted as they come.

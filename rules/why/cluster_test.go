@@ -107,7 +107,7 @@ func TestEveryQuestionIsWithin(t *testing.T) {
 			if name == "clusters" {
 				continue
 			}
-			a := newAsker(t.Context(), Within(nil, "c"), time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
+			a := newQuerier(t.Context(), Within(nil, "c"), time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
 			asked := a.fill(question)
 			selectors := selectors(t, asked)
 			for _, s := range selectors {
@@ -118,7 +118,7 @@ func TestEveryQuestionIsWithin(t *testing.T) {
 			if len(selectors) == 0 {
 				t.Errorf("%s selects nothing: %s", name, asked)
 			}
-			free := newAsker(t.Context(), nil, time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
+			free := newQuerier(t.Context(), nil, time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
 			if asked := free.fill(question); strings.Contains(asked, "cluster=") || strings.Contains(asked, "$cluster") {
 				t.Errorf("%s is not of any cluster: %s", name, asked)
 			}

@@ -22,7 +22,7 @@ var ErrUnknown = errors.New("nothing is known of it")
 
 // Find describes a subject's slowest target, at a time, by means over a window.
 func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Duration) (*Finding, error) {
-	a := newAsker(ctx, api, at, window)
+	a := newQuerier(ctx, api, at, window)
 	targets, err := a.known(s)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func Find(ctx context.Context, api API, s Subject, at time.Time, window time.Dur
 
 // FindEach describes the targets of a subject, the slowest first and at most so many.
 func FindEach(ctx context.Context, api API, s Subject, at time.Time, window time.Duration, most int) (all []*Finding, err error) {
-	a := newAsker(ctx, api, at, window)
+	a := newQuerier(ctx, api, at, window)
 	targets, err := a.known(s)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func FindEach(ctx context.Context, api API, s Subject, at time.Time, window time
 }
 
 // find describes a target of a subject that has so many.
-func (a *asker) find(s Subject, t Target, targets int) (*Finding, error) {
+func (a *querier) find(s Subject, t Target, targets int) (*Finding, error) {
 	f := &Finding{At: a.at, Window: a.window, Subject: s, Target: t, Servers: targets}
 	a.about(f.Target).statements(f)
 	a.about(f.Target).complete(f)
@@ -72,11 +72,11 @@ func (a *asker) find(s Subject, t Target, targets int) (*Finding, error) {
 
 // Targets lists a subject's servers, or its volumes where no server is known, by name.
 func Targets(ctx context.Context, api API, s Subject, at time.Time) ([]Target, error) {
-	return newAsker(ctx, api, at, 0).known(s)
+	return newQuerier(ctx, api, at, 0).known(s)
 }
 
 // known are the targets of a subject that Prometheus knows: one at least.
-func (a *asker) known(s Subject) ([]Target, error) {
+func (a *querier) known(s Subject) ([]Target, error) {
 	targets := a.targets(s)
 	if *a.err != nil {
 		return nil, *a.err
@@ -88,7 +88,7 @@ func (a *asker) known(s Subject) ([]Target, error) {
 }
 
 // bySlowness sorts targets by the mean of their commits, or of their statements if none commits, the largest first.
-func (a *asker) bySlowness(targets []Target) []Target {
+func (a *querier) bySlowness(targets []Target) []Target {
 	if len(targets) == 1 {
 		return targets
 	}
@@ -113,7 +113,7 @@ func (a *asker) bySlowness(targets []Target) []Target {
 
 // Classes lists the storage classes that have a database server, by name.
 func Classes(ctx context.Context, api API, at time.Time) ([]string, error) {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	var classes []string
 	for _, s := range a.vector("servers") {
 		classes = append(classes, string(s.Metric["storageclass"]))
@@ -124,7 +124,7 @@ func Classes(ctx context.Context, api API, at time.Time) ([]string, error) {
 
 // Nodes lists the nodes of which the agent is heard, by name.
 func Nodes(ctx context.Context, api API, at time.Time) ([]string, error) {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	var nodes []string
 	for _, s := range a.vector("nodes") {
 		nodes = append(nodes, string(s.Metric["node"]))
@@ -135,7 +135,7 @@ func Nodes(ctx context.Context, api API, at time.Time) ([]string, error) {
 
 // Claims lists the claims of a namespace whose volumes are of a class, by name, whatever uses them.
 func Claims(ctx context.Context, api API, namespace, class string, at time.Time) ([]string, error) {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	var claims []string
 	for _, v := range a.vector("volumes") {
 		if claim := string(v.Metric["persistentvolumeclaim"]); claim != "" && string(v.Metric["namespace"]) == namespace && string(v.Metric["storageclass"]) == class {
@@ -148,7 +148,7 @@ func Claims(ctx context.Context, api API, namespace, class string, at time.Time)
 
 // Servers lists the database servers that are known, whatever they are on, by name.
 func Servers(ctx context.Context, api API, at time.Time) ([]Subject, error) {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	var all []Subject
 	for _, v := range a.vector("known servers") {
 		all = append(all, Subject{Server: string(v.Metric["server"])})
@@ -159,7 +159,7 @@ func Servers(ctx context.Context, api API, at time.Time) ([]Subject, error) {
 
 // Addresses lists where a server is known to answer, HOST:PORT, alone.
 func Addresses(ctx context.Context, api API, t Target, at time.Time) ([]string, error) {
-	a := newAsker(ctx, api, at, 0)
+	a := newQuerier(ctx, api, at, 0)
 	all := a.addresses()[t.key()]
 	slices.Sort(all)
 	return all, *a.err
@@ -183,7 +183,7 @@ func (s Subject) String() string {
 }
 
 // targets are the servers of a subject, or its volumes where no server is known.
-func (a *asker) targets(s Subject) []Target {
+func (a *querier) targets(s Subject) []Target {
 	volumes := map[[2]model.LabelValue]model.Metric{} // by cluster and volume; of several nodes the last
 	wanted := map[[2]model.LabelValue]bool{}
 	matches := func(m model.Metric, label model.LabelName, want string) bool {
@@ -257,7 +257,7 @@ func (a *asker) targets(s Subject) []Target {
 }
 
 // addresses are where each server is known to answer, HOST:PORT, alone.
-func (a *asker) addresses() map[serverKey][]string {
+func (a *querier) addresses() map[serverKey][]string {
 	all := map[serverKey][]string{}
 	for _, v := range a.vector("addresses") {
 		key := keyOf(v.Metric)
@@ -267,7 +267,7 @@ func (a *asker) addresses() map[serverKey][]string {
 }
 
 // whatThereIs names the subjects that are known.
-func (a *asker) whatThereIs() string {
+func (a *querier) whatThereIs() string {
 	var names []string
 	for _, v := range a.vector("volumes") {
 		m := v.Metric
@@ -286,14 +286,14 @@ func (a *asker) whatThereIs() string {
 }
 
 // statements queries a server's statements and its commits.
-func (a *asker) statements(f *Finding) {
+func (a *querier) statements(f *Finding) {
 	f.Commits, f.Statements = Statement{Count: math.NaN(), Mean: math.NaN(), P99: math.NaN()}, a.statement("statement")
 	if !f.Subject.AllStatements {
 		f.Commits = a.statement("commit")
 	}
 }
 
-func (a *asker) statement(what string) Statement {
+func (a *querier) statement(what string) Statement {
 	s := Statement{Count: a.number(what + "s"), Mean: a.number(what + " mean"), P99: a.number(what + " p99")}
 	spent := a.by(what+" phases", "phase")
 	for _, phase := range slices.SortedFunc(maps.Keys(spent), layers.Compare) {
@@ -311,7 +311,7 @@ const (
 )
 
 // queries finds the queries that wait most for the layer to blame.
-func (a *asker) queries(f *Finding) {
+func (a *querier) queries(f *Finding) {
 	phases := phasesOf(f.Verdict.Layer)
 	if f.Target.Server == "" || len(phases) == 0 {
 		return
@@ -344,7 +344,7 @@ func phasesOf(name string) []string {
 }
 
 // complete queries the rest.
-func (a *asker) complete(f *Finding) {
+func (a *querier) complete(f *Finding) {
 	t := f.Target
 	f.Write = Write{
 		Count: a.number("writes"), Total: a.number("write total"), Queue: a.number("write queue"), Device: a.number("write device"),
@@ -384,7 +384,7 @@ func (a *asker) complete(f *Finding) {
 }
 
 // neighbours are who keeps disks below the target's volume busy.
-func (a *asker) neighbours() (all []neighbour) {
+func (a *querier) neighbours() (all []neighbour) {
 	work := map[[2]model.LabelValue]float64{}
 	for _, v := range a.vector("disk work") {
 		work[[2]model.LabelValue{v.Metric["node"], v.Metric["device"]}] = float64(v.Value)
@@ -401,7 +401,7 @@ func (a *asker) neighbours() (all []neighbour) {
 }
 
 // limits are the disks below the target's volume that do no more than a limit.
-func (a *asker) limits() (all []diskLimit) {
+func (a *querier) limits() (all []diskLimit) {
 	for _, v := range a.vector("disk limits") {
 		all = append(all, diskLimit{a.target.Volume, string(v.Metric["node"]), string(v.Metric["device"]), string(v.Metric["limit"]), float64(v.Value)})
 	}
@@ -416,7 +416,7 @@ func (f *Finding) split() {
 }
 
 // compare sets the control class beside it.
-func (a *asker) compare(f *Finding) {
+func (a *querier) compare(f *Finding) {
 	classes := map[string]bool{}
 	for _, v := range a.vector("control") {
 		if string(v.Metric["node"]) == f.Target.Node && string(v.Metric["cluster"]) == f.Target.Cluster {
@@ -446,7 +446,7 @@ func (a *asker) compare(f *Finding) {
 }
 
 // replicas queries each replica's part, by name.
-func (a *asker) replicas(t Target) []Replica {
+func (a *querier) replicas(t Target) []Replica {
 	type place struct{ name, node, device string }
 	places := map[string]place{} // by address
 	byName := map[string]place{}
@@ -520,7 +520,7 @@ func get(m map[string]float64, key string) float64 {
 }
 
 // stall queries what is stalled.
-func (a *asker) stall(t Target) *Stall {
+func (a *querier) stall(t Target) *Stall {
 	if t.Volume != "" {
 		for _, v := range a.vector("volume stalled") {
 			m := v.Metric
@@ -537,7 +537,7 @@ func (a *asker) stall(t Target) *Stall {
 
 // alerts are those that fire for the target: by its server, volume or device, its class or, as
 // with the host's, its node alone.
-func (a *asker) alerts(f *Finding) []Alert {
+func (a *querier) alerts(f *Finding) []Alert {
 	var alerts []Alert
 	for _, v := range a.vector("alerts") {
 		m := v.Metric

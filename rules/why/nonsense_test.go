@@ -44,8 +44,8 @@ func TestNonsense(t *testing.T) {
 					t.Errorf("%v: %v", value, r)
 				}
 			}()
-			PlainPen(&b).Why(f)
-			PlainPen(&b).Stacks([]*Finding{f})
+			PlainPrinter(&b).Why(f)
+			PlainPrinter(&b).Stacks([]*Finding{f})
 		}()
 		for _, l := range append(f.Commits.Phases, f.Write.Layers...) {
 			if !(l.Seconds >= 0) || math.IsInf(l.Seconds, 0) {

@@ -110,7 +110,7 @@ func (q QueryTimes) by(order string) float64 {
 // FindTop finds the queries of the servers of subjects, the largest by one of the Orders first. It fails if Prometheus
 // knows none of the subjects.
 func FindTop(ctx context.Context, api API, subjects []Subject, at time.Time, window time.Duration, order string) (*Top, error) {
-	a := newAsker(ctx, api, at, window)
+	a := newQuerier(ctx, api, at, window)
 	var targets []Target
 	var unknown []error
 	for _, s := range subjects {
@@ -157,7 +157,7 @@ func FindTop(ctx context.Context, api API, subjects []Subject, at time.Time, win
 
 // digestTimes are the queries of a MySQL or MariaDB server, in no order, by performance_schema's digests as its exporter
 // exports them. It has times on a CPU (MySQL since 8.0.28) and in waits for locks; all else is the rest.
-func (a *asker) digestTimes() (all []QueryTimes) {
+func (a *querier) digestTimes() (all []QueryTimes) {
 	spent := a.vector("digests")
 	if len(spent) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func (a *asker) digestTimes() (all []QueryTimes) {
 }
 
 // queryTimes are the queries of the target's server that spent time or ended, in no order.
-func (a *asker) queryTimes() (all []QueryTimes) {
+func (a *querier) queryTimes() (all []QueryTimes) {
 	if slices.Contains(digested, a.target.Engine) {
 		return a.digestTimes()
 	}
@@ -238,7 +238,7 @@ const (
 )
 
 // Top prints queries, at most so many: each with its phases as a bar, all to one scale.
-func (p *Pen) Top(t *Top, most int) {
+func (p *Printer) Top(t *Top, most int) {
 	shown := t.Queries[:min(most, len(t.Queries))]
 	if len(shown) > 0 {
 		fmt.Fprintf(p.out, "Queries of the last %s, to %s; %d of %d.\n\n", span(t.Window), t.At.UTC().Format("2006-01-02 15:04:05 UTC"), len(shown), len(t.Queries))
@@ -253,7 +253,7 @@ func (p *Pen) Top(t *Top, most int) {
 }
 
 // queries prints a line for each query, and a legend of the phases.
-func (p *Pen) queries(t *Top, shown []QueryTimes) {
+func (p *Printer) queries(t *Top, shown []QueryTimes) {
 	longest, used := 0.0, map[string]bool{}
 	for _, q := range shown {
 		longest = max(longest, q.Seconds())

@@ -59,7 +59,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("%+v", q)
 		}
 		var b strings.Builder
-		PlainPen(&b).Top(top, 2)
+		PlainPrinter(&b).Top(top, 2)
 		flat := strings.Join(strings.Fields(b.String()), " ")
 		for _, want := range []string{"; 2 of 3.", "-81 80 200 42 2.0 0 csss", "update t?set n = n + $1 ?[31m where id = $2", "82 19 2000 1.00 2.0 6000 ccccc", "c cpu s sync",
 			"- Server r3: 20 statements in other have no identifier; the server gives them none: compute_query_id is off"} {
@@ -89,7 +89,7 @@ func TestTopOfMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	PlainPen(&b).Top(top, 20)
+	PlainPrinter(&b).Top(top, 20)
 	flat := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{"aa 78 200 40 - - ccccc", "SELECT ?", "bb 20 100 20 - - ", "cc 2 20 10.0 - - c SELECT", "without the agent's phases"} {
 		if !strings.Contains(flat, want) {
@@ -115,7 +115,7 @@ func TestTopOfNone(t *testing.T) {
 			t.Errorf("%q, want %q", notes, c.want)
 		}
 		var b strings.Builder
-		PlainPen(&b).Top(top, 20)
+		PlainPrinter(&b).Top(top, 20)
 		if strings.Contains(b.String(), "queryid") {
 			t.Errorf("a table without lines:\n%s", b.String())
 		}

@@ -71,7 +71,7 @@ func TestUsual(t *testing.T) {
 			got = append(got, Normal(one))
 		}
 		var page strings.Builder
-		PlainPen(&page).Why(f)
+		PlainPrinter(&page).Why(f)
 		if !slices.Equal(got, c.want) || strings.Contains(page.String(), "Beside what is usual") != (len(got) > 0) {
 			t.Errorf("%s: %q\n%s", name, got, &page)
 		}

@@ -213,14 +213,14 @@ func TestStories(t *testing.T) {
 			}
 			// Bars and the long form have a line for each and end without a panic.
 			var b strings.Builder
-			PlainPen(&b).Why(f)
+			PlainPrinter(&b).Why(f)
 			// Statements under way have phases and no duration yet: the text must mention it where they are most of the
 			// time.
 			if open := strings.Contains(b.String(), "those that have not ended"); open != (name == "the first seconds of a stall" || name == "the first seconds of a lock that all wait for") {
 				t.Errorf("statements that have not ended: %v\n%s", open, b.String())
 			}
-			PlainPen(&b).Stacks([]*Finding{f})
-			PlainPen(&b).Words(f)
+			PlainPrinter(&b).Stacks([]*Finding{f})
+			PlainPrinter(&b).Words(f)
 			t.Log(b.String())
 			if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "?") && !strings.Contains(b.String(), "does the agent") {
 				t.Errorf("a figure that is not known is shown:\n%s", b.String())
@@ -243,7 +243,7 @@ func TestHealthyWords(t *testing.T) {
 	if got, want := sum(f.Write.Layers), f.Write.Total; got/want < 0.999 || got/want > 1.001 {
 		t.Errorf("the layers of a write add up to %v, want %v", got, want)
 	}
-	if bar := PlainPen(nil).stack(f.Commits.Layers, 40); len(bar) != 40 {
+	if bar := PlainPrinter(nil).stack(f.Commits.Layers, 40); len(bar) != 40 {
 		t.Errorf("a bar of 40 columns has %d: %s", len(bar), bar)
 	}
 }
@@ -330,9 +330,9 @@ func TestUnknownLayers(t *testing.T) {
 	l.Commit["r3"]["gpu"] = 9
 	f := find(t, l, Subject{Class: "r3"})
 	var b strings.Builder
-	PlainPen(&b).Why(f)
+	PlainPrinter(&b).Why(f)
 	Checked(t, f)
-	PlainPen(&b).Stacks([]*Finding{f})
+	PlainPrinter(&b).Stacks([]*Finding{f})
 	for _, want := range []string{"9.0 are of the phase gpu", "most of it is the layer gpu", "\n  gpu ", "????", "? gpu"} {
 		if !strings.Contains(f.Words()+b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())
@@ -359,7 +359,7 @@ func TestMissing(t *testing.T) {
 	}
 	Checked(t, f)
 	var b strings.Builder
-	PlainPen(&b).Why(f)
+	PlainPrinter(&b).Why(f)
 	for _, want := range []string{"its writes are not measured", "block times of device dev-r3", "times of its replicas"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not printed:\n%s", want, b.String())

@@ -212,15 +212,15 @@ func (f *Finding) writeWords() string {
 		parts = append(parts, part{"the device " + f.Target.Device, seconds(w.Layers, layers.Device)})
 	}
 	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(first(y.seconds, -1), first(x.seconds, -1)) })
-	var told []string
+	var named []string
 	for _, p := range parts {
-		if p.seconds >= 0.1*total && len(told) < 3 {
-			told = append(told, p.name+" "+ms(p.seconds))
+		if p.seconds >= 0.1*total && len(named) < 3 {
+			named = append(named, p.name+" "+ms(p.seconds))
 		}
 	}
 	text := fmt.Sprintf("a write takes %s ms", ms(total))
-	if len(told) > 0 {
-		text += ", of which " + strings.Join(told, ", ")
+	if len(named) > 0 {
+		text += ", of which " + strings.Join(named, ", ")
 	}
 	if w.FlushCount >= leastSamples() && w.FlushCount*w.Flush > 0.3*w.Count*total {
 		text += fmt.Sprintf("; a flush takes %s ms", ms(w.Flush))

@@ -29,7 +29,7 @@ type sample struct {
 	goroutines   float64
 	cpu          float64 // seconds since its start
 	backends     float64 // entries of the map that grows with connections
-	news         float64 // bytes not read in the ring buffer
+	events       float64 // bytes not read in the ring buffer
 	lost         float64 // all loss counters of the server
 	attachErrors float64
 	counted      float64
@@ -82,7 +82,7 @@ func prepare(ctx context.Context, url string) error {
 }
 
 func measure(ctx context.Context, o options, agent *agentproc.Agent, url string, out io.Writer) ([]sample, error) {
-	fmt.Fprintln(out, "| time | RSS MB | heap MB | open files | goroutines | agent's CPU s | backends | news bytes | lost | attach errors | counted | made |")
+	fmt.Fprintln(out, "| time | RSS MB | heap MB | open files | goroutines | agent's CPU s | backends | bytes of process events | lost | attach errors | counted | made |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|")
 	began := time.Now()
 	l := &load{url: url, fail: make(chan error, 1)}
@@ -139,8 +139,8 @@ func look(ctx context.Context, agent *agentproc.Agent) (sample, error) {
 		rss: m.Sum("process_resident_memory_bytes"), heap: m.Sum("go_memstats_heap_inuse_bytes"),
 		files: m.Sum("process_open_fds"), goroutines: m.Sum("go_goroutines"), cpu: m.Sum("process_cpu_seconds_total"),
 		backends:     m.Sum("plumbline_query_processes", "server", server),
-		news:         m.Sum("plumbline_bpf_map_entries", "collector", "query", "map", "news"),
-		lost:         m.Sum("plumbline_query_lost_total", "server", server) + m.Sum("plumbline_query_news_lost_total"),
+		events:       m.Sum("plumbline_bpf_map_entries", "collector", "query", "map", "process_events"),
+		lost:         m.Sum("plumbline_query_lost_total", "server", server) + m.Sum("plumbline_query_process_events_lost_total"),
 		attachErrors: m.Sum("plumbline_query_attach_errors_total", "server", server),
 		// The load's own statements: the server's name is its own, but its start-up made some.
 		counted: m.Sum("plumbline_query_duration_seconds", "server", server, "command", "select") +
@@ -150,7 +150,7 @@ func look(ctx context.Context, agent *agentproc.Agent) (sample, error) {
 
 func (s sample) String() string {
 	return fmt.Sprintf("| %v | %.1f | %.1f | %.0f | %.0f | %.1f | %.0f | %.0f | %.0f | %.0f | %.0f | %d |", s.at.Round(time.Second),
-		s.rss/1e6, s.heap/1e6, s.files, s.goroutines, s.cpu, s.backends, s.news, s.lost, s.attachErrors, s.counted, s.made)
+		s.rss/1e6, s.heap/1e6, s.files, s.goroutines, s.cpu, s.backends, s.events, s.lost, s.attachErrors, s.counted, s.made)
 }
 
 // verdict compares the end with the beginning.

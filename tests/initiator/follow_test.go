@@ -66,7 +66,7 @@ func (p *tap) pass(to, from net.Conn, follow func([]byte, func(iscsipdu.Event)))
 	}
 }
 
-// What the agent's twin understands of real targets: each command begins and ends once, with what it was.
+// What the agent's reference parser understands of real targets: each command begins and ends once, with what it was.
 func TestFollowed(t *testing.T) {
 	each(t, func(t *testing.T, p *rig.ISCSIProgram, _ string, direct *Session) {
 		tap := startTap(t, p.Address)

@@ -47,8 +47,8 @@ func TestKernels(t *testing.T) {
 			continue
 		}
 		// Since Linux 7.0 a task may be preempted within a program at a tracepoint.
-		if want := one.kernel.numbers[0] >= 7; one.outcome.Deputies != want {
-			t.Errorf("%s: the agent's programs have deputies: %v, want %v", one.kernel.release, one.outcome.Deputies, want)
+		if want := one.kernel.numbers[0] >= 7; one.outcome.Backups != want {
+			t.Errorf("%s: the agent's programs have backup programs: %v, want %v", one.kernel.release, one.outcome.Backups, want)
 		}
 		for name, f := range one.outcome.Features() {
 			if !f.Works {

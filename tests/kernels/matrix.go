@@ -199,7 +199,7 @@ var columns = []struct {
 	}},
 	{"missed runs", func(m measured) string {
 		n, _ := m.outcome.MissedRuns()
-		if m.outcome.Deputies && n > 0 {
+		if m.outcome.Backups && n > 0 {
 			return fmt.Sprintf("at most %d", n)
 		}
 		return strconv.FormatUint(n, 10)

@@ -57,7 +57,7 @@ type Server struct {
 	Dir, Data, Log string
 	Port           int
 	PID            int
-	// URL is a connection string for its superuser: over TCP, unless it listens on no address.
+	// URL is a connection string for its superuser, over TCP.
 	URL   string
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -105,9 +105,6 @@ func (s *Server) start(o Options, who *syscall.Credential) error {
 		return err
 	}
 	s.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.Port)
-	if addresses, set := o.Settings["listen_addresses"]; set && addresses == "" {
-		s.URL = fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%d", s.Dir, s.Port)
-	}
 	if err := s.makeData(o, who); err != nil {
 		return err
 	}

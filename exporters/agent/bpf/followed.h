@@ -3,12 +3,12 @@
  *
  * One program is attached to each tracepoint at which a call on a socket ends (dispatcher/dispatcher.bpf.c). It passes the
  * call on to the program of the first collector that follows the calling process, which passes it on to the next one:
- * by tail calls, so that the last one leaves (deputies.h). So the kernel runs one program for all other processes,
+ * by tail calls, so that the last one leaves (backups.h). So the kernel runs one program for all other processes,
  * however many collectors there are. */
 #ifndef __PLUMBLINE_FOLLOWED_H__
 #define __PLUMBLINE_FOLLOWED_H__
 
-#include "deputies.h"
+#include "backups.h"
 #include "kernel.h"
 
 /* The collectors that look at calls on sockets, in the order in which these come to them. */
@@ -26,7 +26,7 @@ const enum follower *unused_follower __attribute__((unused));
 /* The collectors' programs at each tracepoint: by rank, and then by enum follower. User space writes them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, FOLLOWERS *(1 + MAX_DEPUTIES));
+	__uint(max_entries, FOLLOWERS *(1 + MAX_BACKUPS));
 	__type(key, u32);
 	__type(value, u32);
 } received_by SEC(".maps"), sent_by SEC(".maps");

@@ -24,7 +24,7 @@ var (
 		[]string{"collector", "program"}, nil)
 	missed = prometheus.NewDesc("plumbline_bpf_missed_runs_total",
 		"Events a BPF program of this agent missed because it was running on that CPU already; they are not in any other metric. "+
-			"Where the program has deputies (Linux 7.0), at most so many.",
+			"Where the program has backup programs (Linux 7.0), at most so many.",
 		[]string{"collector", "program"}, nil)
 	entries = prometheus.NewDesc("plumbline_bpf_map_entries",
 		"Entries in a BPF map of this agent.", []string{"collector", "map"}, nil)

@@ -31,8 +31,8 @@ type Options struct {
 	Calls *foreign.Calls
 	// Dispatcher is shared by the collectors that look at calls on sockets; nil is one for each.
 	Dispatcher *platform.Dispatcher
-	// Boundary is how programs shall watch calls on sockets; empty is the way that fits the kernel.
-	Boundary platform.Boundary
+	// AttachMode is how programs shall watch calls on sockets; empty is the way that fits the kernel.
+	AttachMode platform.AttachMode
 	// Replicas are the replicas on this node, which the collector replica finds, and Servers the database servers, which
 	// query finds; nil if nobody reads them.
 	Replicas *Replicas

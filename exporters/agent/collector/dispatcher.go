@@ -70,11 +70,11 @@ func (s dispatcherStats) Update(ch chan<- prometheus.Metric) error {
 }
 
 // ProgramsOf are the programs whose cost is reported: those that the kernel runs itself.
-func ProgramsOf(crews map[string]*platform.Crew) map[string]bpfstats.Program {
+func ProgramsOf(groups map[string]*platform.ProgramGroup) map[string]bpfstats.Program {
 	programs := map[string]bpfstats.Program{}
-	for name, crew := range crews {
-		if !crew.PassedOn() {
-			programs[name] = crew
+	for name, group := range groups {
+		if !group.PassedOn() {
+			programs[name] = group
 		}
 	}
 	return programs

@@ -23,7 +23,7 @@ func Counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric 
 }
 
 // constant makes a series. What others wrote has been made fit for a label where it was read;
-// a label that is none all the same is mended and counted, so that no mistake of that kind ends
+// a label that is none all the same is sanitized and counted, so that no mistake of that kind ends
 // the agent or its scrapes.
 func constant(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels []string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(d, kind, v, labels...)
@@ -31,11 +31,11 @@ func constant(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels [
 		return m
 	}
 	invalidSeries.Add(1)
-	mended := make([]string, len(labels))
+	sanitized := make([]string, len(labels))
 	for i, l := range labels {
-		mended[i] = strings.ToValidUTF8(l, "\uFFFD")
+		sanitized[i] = strings.ToValidUTF8(l, "\uFFFD")
 	}
-	if m, err = prometheus.NewConstMetric(d, kind, v, mended...); err == nil {
+	if m, err = prometheus.NewConstMetric(d, kind, v, sanitized...); err == nil {
 		return m
 	}
 	// The wrong number of labels: a mistake in the program, which a scrape reports.
@@ -61,7 +61,7 @@ func NewSelf(calls *foreign.Calls) *Self {
 		late: prometheus.NewDesc("plumbline_agent_file_calls_late_total",
 			"Calls on other processes' files or memory that were not answered in time.", nil, nil),
 		invalid: prometheus.NewDesc("plumbline_agent_invalid_series_total",
-			"Series with a label that is no UTF-8 or otherwise not fit, which was mended; never in a healthy agent.", nil, nil),
+			"Series with a label that is no UTF-8 or otherwise not fit, which was sanitized; never in a healthy agent.", nil, nil),
 	}
 }
 

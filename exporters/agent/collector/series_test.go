@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/foreign"
 )
 
-// A label that is no UTF-8 ends neither the agent nor a scrape: it is mended, and counted.
+// A label that is no UTF-8 ends neither the agent nor a scrape: it is sanitized, and counted.
 func TestInvalidSeries(t *testing.T) {
 	d := prometheus.NewDesc("plumbline_test", "Test.", []string{"name"}, nil)
 	before := invalidSeries.Load()

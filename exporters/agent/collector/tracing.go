@@ -132,10 +132,10 @@ type replicaReports struct {
 	unseen func() (uint64, error)
 	// followed reports whether an operation's process is followed yet.
 	followed func(process uint32) bool
-	// unanswered are requests without an answer; crowded is when the first of those began that found no room, 0 if all
+	// unanswered are requests without an answer; overflowed is when the first of those began that found no room, 0 if all
 	// did.
 	unanswered []trace.Event
-	crowded    uint64
+	overflowed uint64
 }
 
 // SeenReplicas sets the functions that return what the programs on a storage wire could not report, and whether they
@@ -177,18 +177,18 @@ func (t *Tracing) Unanswered(e trace.Event) {
 	defer t.mu.Unlock()
 	if r := &t.replicas; len(r.unanswered) < tracingMaxUnanswered {
 		r.unanswered = append(r.unanswered, e)
-	} else if r.crowded == 0 || e.Start < r.crowded {
-		r.crowded = e.Start
+	} else if r.overflowed == 0 || e.Start < r.overflowed {
+		r.overflowed = e.Start
 	}
 }
 
 // TakeUnanswered returns the requests that were reported since the last time, and when the first of those began that
 // found no room.
-func (t *Tracing) TakeUnanswered() (all []trace.Event, crowded uint64) {
+func (t *Tracing) TakeUnanswered() (all []trace.Event, overflowed uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &t.replicas
-	all, crowded = r.unanswered, r.crowded
-	r.unanswered, r.crowded = nil, 0
-	return all, crowded
+	all, overflowed = r.unanswered, r.overflowed
+	r.unanswered, r.overflowed = nil, 0
+	return all, overflowed
 }

@@ -1,5 +1,5 @@
 // Package dataconn reads the wire between the engine, the replicas and the frontend of
-// Longhorn V1 and Jiva volumes. It is the user-space twin of the parser that runs in the
+// Longhorn V1 and Jiva volumes. It is the user-space counterpart of the parser that runs in the
 // kernel (exporters/agent/bpf/replica/dataconn.h and track.h): tests and fuzzing hold one
 // against the other and both against the engine's own code. Change both.
 package dataconn

@@ -136,7 +136,7 @@ func (d *disks) Start(ctx context.Context) error {
 
 // attach makes the kernel count.
 func (d *disks) attach() error {
-	this, err := platform.Find(d.options.Boundary)
+	this, err := platform.Find(d.options.AttachMode)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (d *disks) attach() error {
 		this.Features.Lacks(platform.DiskUsers, err)
 		return errors.Join(fmt.Errorf("attaching BPF program %s: %w", name, platform.Explain(err)), d.Close())
 	}
-	d.stats = bpfstats.Stats{Collector: "disk", Programs: map[string]bpfstats.Program{name: platform.Crews(spec, d.collection)[name]},
+	d.stats = bpfstats.Stats{Collector: "disk", Programs: map[string]bpfstats.Program{name: platform.ProgramGroups(spec, d.collection)[name]},
 		Maps: map[string]*ebpf.Map{bpf.DiskMapUsages: d.collection.Maps[bpf.DiskMapUsages], bpf.DiskMapGroups: d.collection.Maps[bpf.DiskMapGroups]}}
 	return nil
 }

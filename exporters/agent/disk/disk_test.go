@@ -359,7 +359,7 @@ func TestDiskUsersHostile(t *testing.T) {
 }
 
 // With more cgroups than there is room for, those that find none are in the rest and counted, and no request is lost.
-func TestDiskUsersCrowded(t *testing.T) {
+func TestDiskUsersOverflowed(t *testing.T) {
 	const room, many = 64, 100
 	root := blockHierarchy(t)
 	d := startDisk(t, 5, func(d *disks) { d.maxUsages = room })

@@ -57,7 +57,7 @@ func newServerBench(t *testing.T, names ...string) *serverBench {
 
 func newServerCollector(t *testing.T, names []string) collector.Collector {
 	t.Helper()
-	c, err := NewISCSI(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", Boundary: collectortest.Boundary()}, Options{Servers: names})
+	c, err := NewISCSI(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", AttachMode: collectortest.AttachMode()}, Options{Servers: names})
 	if err != nil {
 		t.Fatal(err)
 	}

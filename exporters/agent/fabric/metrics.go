@@ -195,7 +195,7 @@ func (s *fabricSide) sendLosses(send func(prometheus.Metric)) error {
 	}
 	wire := s.wire.name + "-" + s.name
 	send(collector.Counter(replica.Unmatched, float64(events[bpf.EventUnmatched]), wire))
-	send(collector.Counter(replica.Overflow, float64(events[bpf.EventOther]+s.crowded), wire))
+	send(collector.Counter(replica.Overflow, float64(events[bpf.EventOther]+s.overflowed), wire))
 	for reason, n := range map[string]uint64{
 		"requests_full": events[bpf.EventLostOperation],
 		"series_full":   events[bpf.EventLostSeries],

@@ -33,7 +33,7 @@ func newNVMeServerBench(t *testing.T) *serverBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.collector, err = NewNVMe(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", Boundary: collectortest.Boundary()},
+	b.collector, err = NewNVMe(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", AttachMode: collectortest.AttachMode()},
 		Options{Servers: []string{strings.TrimSpace(string(name))}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 
 // serverPrograms are those at the calls on sockets, by the way of watching these that they are for, and serverSockets
 // the iterator. They have the same names in each wire's object.
-var serverPrograms = map[platform.Boundary][]string{
+var serverPrograms = map[platform.AttachMode][]string{
 	platform.Tracepoints: {bpf.IscsiServerProgServerReceived, bpf.IscsiServerProgServerSent},
 	platform.Functions: {
 		bpf.IscsiServerProgServerInetReceived, bpf.IscsiServerProgServerInet6Received,
@@ -52,7 +52,7 @@ type serverKernel struct {
 
 // loadServer loads the programs for how this kernel's sockets are watched, and attaches nothing.
 func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) {
-	this, err := platform.Find(o.Boundary)
+	this, err := platform.Find(o.AttachMode)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) 
 	if err != nil {
 		return nil, err
 	}
-	k, wanted := &serverKernel{follower: wire.follower}, serverPrograms[this.Boundary]
+	k, wanted := &serverKernel{follower: wire.follower}, serverPrograms[this.AttachMode]
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
 		return name != serverSockets && !slices.Contains(wanted, name)
 	})
@@ -71,7 +71,7 @@ func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) 
 	if k.otherNamespace, err = collector.SetNamespace(spec, o.ProcFS); err != nil {
 		return nil, err
 	}
-	if err := this.Deputise(spec); err != nil {
+	if err := this.AddBackups(spec); err != nil {
 		return nil, err
 	}
 	dispatch := o.SharedDispatcher()
@@ -84,11 +84,11 @@ func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) 
 	}
 	k.fabricKernel = newKernel(collection)
 	k.sizes, k.dispatch = sizes, dispatch
-	crews := dispatch.Crews(k.follower, spec, collection)
-	k.programs = collector.ProgramsOf(crews)
-	for name, crew := range crews {
+	groups := dispatch.ProgramGroups(k.follower, spec, collection)
+	k.programs = collector.ProgramsOf(groups)
+	for name, group := range groups {
 		if name != serverSockets {
-			k.hooks = append(k.hooks, fabricHook{name, crew.AttachTo(), crew.Attach})
+			k.hooks = append(k.hooks, fabricHook{name, group.AttachTo(), group.Attach})
 		}
 	}
 	return k, nil

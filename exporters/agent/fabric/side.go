@@ -57,9 +57,9 @@ type fabricSide struct {
 	// events are the programs' counts before the latest load.
 	events [bpf.Events]uint64
 
-	unseen   uint64 // operations whose end was not seen
-	crowded  uint64 // paths and exports counted as "other" because there are too many
-	nameless uint64 // paths that were gone before they could be named
+	unseen     uint64 // operations whose end was not seen
+	overflowed uint64 // paths and exports counted as "other" because there are too many
+	nameless   uint64 // paths that were gone before they could be named
 }
 
 func newSide(c *fabricCollector, name string, unnamed replicabpf.View) *fabricSide {
@@ -82,7 +82,7 @@ func (s *fabricSide) ofModule(programs []fabricProgram, module string, watch fun
 // see notes that labels are in use, and returns those to use instead if there are too many.
 func (s *fabricSide) see(labels replica.Labels, now time.Time) replica.Labels {
 	if _, known := s.lastSeen[labels]; !known && len(s.lastSeen) >= maxPeers {
-		s.crowded++
+		s.overflowed++
 		labels = replica.Labels{Volume: "other", Replica: "other", Backend: labels.Backend}
 	}
 	s.lastSeen[labels] = now

@@ -1,5 +1,5 @@
 // Package iscsipdu reads the connections of an iSCSI target (RFC 7143), both directions. It is
-// the user-space twin of the parser that runs in the kernel (exporters/agent/bpf/fabric/iscsi_pdu.h):
+// the user-space counterpart of the parser that runs in the kernel (exporters/agent/bpf/fabric/iscsi_pdu.h):
 // tests and fuzzing hold one against the other. Change both.
 package iscsipdu
 

@@ -1,5 +1,5 @@
 // Package nvmepdu reads the headers of NVMe over TCP (NVMe/TCP transport specification 1.0), of what a target receives
-// and of what it sends. It is the user-space twin of the parser that runs in the kernel
+// and of what it sends. It is the user-space counterpart of the parser that runs in the kernel
 // (exporters/agent/bpf/fabric/nvme_pdu.h): tests and fuzzing hold one against the other. Change both.
 package nvmepdu
 

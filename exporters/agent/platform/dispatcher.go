@@ -31,7 +31,7 @@ type Dispatcher struct {
 	mu         sync.Mutex
 	opened     int
 	collection *ebpf.Collection
-	crews      map[string]*Crew // by tracepoint
+	groups     map[string]*ProgramGroup // by tracepoint
 	links      map[string]io.Closer
 	joined     map[string]int // programs, by tracepoint
 	// processes counts those behind each bit: the byte's number * 8 + Follower.
@@ -62,18 +62,18 @@ func (d *Dispatcher) load(k *Kernel) error {
 	if err := spec.Variables["pid_namespace"].Set(d.Namespace); err != nil {
 		return err
 	}
-	if k.Boundary == Functions {
+	if k.AttachMode == Functions {
 		clear(spec.Programs)
 	}
-	if err := k.Deputise(spec); err != nil {
+	if err := k.AddBackups(spec); err != nil {
 		return err
 	}
 	if d.collection, err = ebpf.NewCollection(spec); err != nil {
 		return err
 	}
-	d.crews, d.links, d.joined = map[string]*Crew{}, map[string]io.Closer{}, map[string]int{}
-	for _, c := range Crews(spec, d.collection) {
-		d.crews[c.AttachTo()] = c
+	d.groups, d.links, d.joined = map[string]*ProgramGroup{}, map[string]io.Closer{}, map[string]int{}
+	for _, c := range ProgramGroups(spec, d.collection) {
+		d.groups[c.AttachTo()] = c
 	}
 	d.processes, d.words = map[uint32]int{}, map[uint32]uint64{}
 	return nil
@@ -90,7 +90,7 @@ func (d *Dispatcher) Close() error {
 	for _, l := range d.links {
 		problems = append(problems, l.Close())
 	}
-	d.links, d.crews = nil, nil
+	d.links, d.groups = nil, nil
 	d.collection.Close()
 	return errors.Join(problems...)
 }
@@ -101,7 +101,7 @@ func (d *Dispatcher) Load(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map) 
 	if shared == nil {
 		shared = map[string]*ebpf.Map{}
 	}
-	for _, name := range []string{dispatcher.DispatcherMapFollowed, dispatcher.DispatcherMapReceivedBy, dispatcher.DispatcherMapSentBy, dispatcher.DispatcherMapSocketCrews} {
+	for _, name := range []string{dispatcher.DispatcherMapFollowed, dispatcher.DispatcherMapReceivedBy, dispatcher.DispatcherMapSentBy, dispatcher.DispatcherMapSocketGroups} {
 		if spec.Maps[name] != nil {
 			shared[name] = d.collection.Maps[name]
 		}
@@ -109,19 +109,20 @@ func (d *Dispatcher) Load(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map) 
 	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 }
 
-// Crews are those of a collector's programs, as Crews returns them; calls on sockets are passed on to them.
-func (d *Dispatcher) Crews(f Follower, spec *ebpf.CollectionSpec, loaded *ebpf.Collection) map[string]*Crew {
-	crews := Crews(spec, loaded)
-	for _, c := range crews {
-		if programsAt[c.AttachTo()] != "" && d.crews[c.AttachTo()] != nil {
+// ProgramGroups are those of a collector's programs, as ProgramGroups returns them; calls on sockets are passed on to
+// them.
+func (d *Dispatcher) ProgramGroups(f Follower, spec *ebpf.CollectionSpec, loaded *ebpf.Collection) map[string]*ProgramGroup {
+	groups := ProgramGroups(spec, loaded)
+	for _, c := range groups {
+		if programsAt[c.AttachTo()] != "" && d.groups[c.AttachTo()] != nil {
 			c.dispatcher, c.follower = d, f
 		}
 	}
-	return crews
+	return groups
 }
 
-// join has calls passed on to a collector's program, and to those of its deputies that are there.
-func (d *Dispatcher) join(c *Crew, there func(rank int) bool) (io.Closer, error) {
+// join has calls passed on to a collector's program, and to those of its backup programs that are there.
+func (d *Dispatcher) join(c *ProgramGroup, there func(rank int) bool) (io.Closer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := c.AttachTo()
@@ -144,7 +145,7 @@ func (d *Dispatcher) join(c *Crew, there func(rank int) bool) (io.Closer, error)
 		}
 	}
 	if d.joined[at] == 0 {
-		l, err := d.crews[at].Attach()
+		l, err := d.groups[at].Attach()
 		if err != nil {
 			return nil, errors.Join(err, leave())
 		}
@@ -190,11 +191,11 @@ func (d *Dispatcher) count(f Follower, pid, by int) error {
 }
 
 // Programs are the loaded ones, by what they are called in metrics.
-func (d *Dispatcher) Programs() map[string]*Crew {
+func (d *Dispatcher) Programs() map[string]*ProgramGroup {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	programs := map[string]*Crew{}
-	for _, c := range d.crews {
+	programs := map[string]*ProgramGroup{}
+	for _, c := range d.groups {
 		programs[c.spec.Name] = c
 	}
 	return programs

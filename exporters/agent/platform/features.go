@@ -132,7 +132,7 @@ func (k *Kernel) findFeatures() {
 	f.Lacks(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
 	f.Lacks(PhaseRunqueue, k.member("sched_info", "run_delay", "CONFIG_SCHED_INFO"))
 	f.Lacks(DiskUsers, k.member("bio", "bi_blkg", "CONFIG_BLK_CGROUP"))
-	if k.Boundary != Functions && !k.has("sk_data_ready") {
+	if k.AttachMode != Functions && !k.has("sk_data_ready") {
 		f.Lacks(LocalReplicas, errors.New("the kernel has no tracepoint sk_data_ready (Linux 6.3)"))
 	}
 	if features.HaveBPFLinkUprobeMulti() != nil && len(missingCapabilities("CAP_SYS_ADMIN")) > 0 {
@@ -167,7 +167,7 @@ func RunDelay(procfs string) error {
 }
 
 // Found returns the features of this machine, which the collectors may find more lacking in.
-func Found(wanted Boundary) *Features {
+func Found(wanted AttachMode) *Features {
 	k, err := Find(wanted)
 	if err != nil {
 		return none(err)

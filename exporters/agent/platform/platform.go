@@ -13,34 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Boundary is a way for a program to run in the task that calls on a socket.
-type Boundary string
+// AttachMode is a way for a program to run in the task that calls on a socket.
+type AttachMode string
 
-// The ways, and the value for the best one. Each has programs of its own, with one body: bpf/query/boundary.h.
+// The ways, and the value for the best one. Each has programs of its own, with one body: bpf/query/hooks.h.
 const (
 	// Auto is what was seen to work on such a kernel.
-	Auto Boundary = "auto"
+	Auto AttachMode = "auto"
 	// Tracepoints are sock_recv_length and sock_send_length (Linux 6.3), by BTF.
-	Tracepoints Boundary = "tracepoints"
-	// Deputised are the same where they may be preempted, or as if they might be: each program has
-	// deputies.
-	Deputised Boundary = "deputies"
+	Tracepoints AttachMode = "tracepoints"
+	// WithBackups are the same where they may be preempted, or as if they might be: each program has
+	// backup programs.
+	WithBackups AttachMode = "backup-programs"
 	// Functions are the ends of the kernel's own functions for each family of sockets.
-	Functions Boundary = "functions"
+	Functions AttachMode = "functions"
 )
 
-// SocketTracepoints are what Tracepoints and Deputised need.
+// SocketTracepoints are what Tracepoints and WithBackups need.
 var SocketTracepoints = []string{"sock_recv_length", "sock_send_length"}
 
 // Kernel is what the agent's programs have to know of the kernel.
 type Kernel struct {
-	// Boundary is Tracepoints or Functions.
-	Boundary Boundary
-	// Preemptible is set if a task may lose the CPU within a program of this boundary: another
+	// AttachMode is Tracepoints or Functions.
+	AttachMode AttachMode
+	// Preemptible is set if a task may lose the CPU within a program of this mode: another
 	// task's run of the program on this CPU is then missed.
 	Preemptible bool
-	// Deputies is how many each program that may be preempted has: bpf/deputies.h.
-	Deputies int
+	// Backups is how many each program that may be preempted has: bpf/backups.h.
+	Backups int
 	// StartUnderLock is set if task creation shall be seen at sched_wakeup_new, which has the
 	// run queue's lock, because a program at sched_process_fork may be preempted.
 	StartUnderLock bool
@@ -55,12 +55,12 @@ var This = sync.OnceValues(func() (*Kernel, error) { return find(Auto) })
 
 var (
 	findingOthers sync.Mutex
-	others        = map[Boundary]*Kernel{}
+	others        = map[AttachMode]*Kernel{}
 )
 
-// Find is This with a given boundary, which may not be the right one. Calls with the same boundary return the same
+// Find is This with a given mode, which may not be the right one. Calls with the same mode return the same
 // Kernel.
-func Find(wanted Boundary) (*Kernel, error) {
+func Find(wanted AttachMode) (*Kernel, error) {
 	if wanted == Auto || wanted == "" {
 		return This()
 	}
@@ -76,7 +76,7 @@ func Find(wanted Boundary) (*Kernel, error) {
 	return k, err
 }
 
-func find(wanted Boundary) (*Kernel, error) {
+func find(wanted AttachMode) (*Kernel, error) {
 	types, err := btf.LoadKernelSpec()
 	if err != nil {
 		return nil, Explain(fmt.Errorf("the kernel's type information: %w", err))
@@ -97,29 +97,29 @@ func find(wanted Boundary) (*Kernel, error) {
 	return k, nil
 }
 
-// choose sets the boundary, given what the kernel does: whether its tracepoints hold preemption, and
+// choose sets the mode, given what the kernel does: whether its tracepoints hold preemption, and
 // whether tasks are preempted inside of the kernel.
-func (k *Kernel) choose(wanted Boundary, held, preempted bool) {
+func (k *Kernel) choose(wanted AttachMode, held, preempted bool) {
 	switch {
 	case wanted == Functions, wanted == Auto && !k.has(SocketTracepoints...):
-		k.Boundary = Functions
+		k.AttachMode = Functions
 		k.Preemptible = preempted
 	default:
-		k.Boundary = Tracepoints
-		if wanted == Deputised || wanted == Auto && !held {
-			k.Deputies = maxDeputies
+		k.AttachMode = Tracepoints
+		if wanted == WithBackups || wanted == Auto && !held {
+			k.Backups = maxBackups
 		}
-		k.Preemptible = !held || k.Deputies > 0
+		k.Preemptible = !held || k.Backups > 0
 	}
 	// A real-time kernel gives no memory under that lock.
-	k.StartUnderLock = k.Boundary != Functions && !held && !realTime()
+	k.StartUnderLock = k.AttachMode != Functions && !held && !realTime()
 	switch {
-	case !k.Preemptible || k.Deputies > 0:
-	case k.Boundary == Functions:
+	case !k.Preemptible || k.Backups > 0:
+	case k.AttachMode == Functions:
 		k.Features.Lacks(ExclusiveRuns, errors.New(
 			"the kernel has no tracepoint sock_recv_length (Linux 6.3), and preempts tasks within its own functions (preempt=full)"))
 	default:
-		k.Features.Lacks(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and deputies were not requested"))
+		k.Features.Lacks(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and backup programs were not requested"))
 	}
 }
 

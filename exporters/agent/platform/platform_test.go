@@ -25,18 +25,18 @@ func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		tracepoints []string
-		wanted      Boundary
+		wanted      AttachMode
 		held        bool
 		preempted   bool
-		want        Boundary
+		want        AttachMode
 		preemptible bool
-		deputies    int
+		backups     int
 		misses      bool
 	}{
 		{"6.18", SocketTracepoints, Auto, true, false, Tracepoints, false, 0, false},
 		{"6.18 with preempt=full", SocketTracepoints, Auto, true, true, Tracepoints, false, 0, false},
-		{"6.18, deputies requested", SocketTracepoints, Deputised, true, false, Tracepoints, true, maxDeputies, false},
-		{"7.3", SocketTracepoints, Auto, false, true, Tracepoints, true, maxDeputies, false},
+		{"6.18, backup programs requested", SocketTracepoints, WithBackups, true, false, Tracepoints, true, maxBackups, false},
+		{"7.3", SocketTracepoints, Auto, false, true, Tracepoints, true, maxBackups, false},
 		{"7.3, none requested", SocketTracepoints, Tracepoints, false, true, Tracepoints, true, 0, true},
 		{"6.1", []string{"sched_switch"}, Auto, true, false, Functions, false, 0, false},
 		{"6.1 with preempt=full", []string{"sched_switch"}, Auto, true, true, Functions, true, 0, true},
@@ -44,8 +44,8 @@ func TestChoose(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := &Kernel{Types: platformtest.Types(t, c.tracepoints, nil), Features: NewFeatures()}
 			k.choose(c.wanted, c.held, c.preempted)
-			if k.Boundary != c.want || k.Preemptible != c.preemptible || k.Deputies != c.deputies {
-				t.Errorf("%s, preemptible %v, %d deputies; want %s, %v, %d", k.Boundary, k.Preemptible, k.Deputies, c.want, c.preemptible, c.deputies)
+			if k.AttachMode != c.want || k.Preemptible != c.preemptible || k.Backups != c.backups {
+				t.Errorf("%s, preemptible %v, %d backup programs; want %s, %v, %d", k.AttachMode, k.Preemptible, k.Backups, c.want, c.preemptible, c.backups)
 			}
 			if lack := k.Features.Lack(ExclusiveRuns); (lack != nil) != c.misses {
 				t.Errorf("reported of exclusive runs: %v", lack)
@@ -62,7 +62,7 @@ func TestThis(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, err := tracepointsHoldPreemption(k.Types)
-	t.Logf("%s, preemptible %v, start under lock %v; the probe: held %v, error %v", k.Boundary, k.Preemptible, k.StartUnderLock, held, err)
+	t.Logf("%s, preemptible %v, start under lock %v; the probe: held %v, error %v", k.AttachMode, k.Preemptible, k.StartUnderLock, held, err)
 	if err == nil && len(k.Missing(SocketTracepoints...)) == 0 && held == since(7, 0) {
 		t.Errorf("the probe reports that tracepoints hold preemption: %v; the version implies otherwise", held)
 	}
@@ -106,8 +106,8 @@ func TestExplain(t *testing.T) {
 		{"unprivileged BPF is disabled", refused, circumstances{capabilities: []string{"CAP_BPF"}, unprivileged: "2"}, "kernel.unprivileged_bpf_disabled=2"},
 		{"lockdown", plain, circumstances{noKernelRead: true}, "lockdown"},
 		{"an old kernel", plain, circumstances{helpers: []string{"bpf_loop (Linux 5.17)"}}, "no bpf_loop (Linux 5.17)"},
-		{"no boundary", plain, circumstances{functions: []string{"inet_recvmsg"}}, "nor the functions inet_recvmsg"},
-		{"no boundary: an old kernel of arm64", fmt.Errorf("attach: %w", ebpf.ErrNotSupported), circumstances{onlyEnds: true}, "on arm64 from Linux 6.4 on"},
+		{"no attach mode", plain, circumstances{functions: []string{"inet_recvmsg"}}, "nor the functions inet_recvmsg"},
+		{"no attach mode: an old kernel of arm64", fmt.Errorf("attach: %w", ebpf.ErrNotSupported), circumstances{onlyEnds: true}, "on arm64 from Linux 6.4 on"},
 		{"refused in spite of all", refused, circumstances{}, "refused although"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // What people and their templates write for false leaves a pod's servers out, and so does what is not understood, which
 // is counted.
 func TestFollow(t *testing.T) {
-	for value, want := range map[string]struct{ follow, odd bool }{
+	for value, want := range map[string]struct{ follow, unknown bool }{
 		``:                                {true, false},
 		`"plumbline.io/follow": "true"`:   {true, false},
 		`"plumbline.io/follow": "Yes"`:    {true, false},
@@ -27,8 +27,8 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		follow, _ := o.follows()
-		if odd := o.Odd(); follow != want.follow || (odd != "") != want.odd || want.odd && !strings.HasPrefix(odd, "plumbline.io/follow=") {
-			t.Errorf("%s: followed %v, odd %q; want %+v", value, follow, odd, want)
+		if unknown := o.UnknownValue(); follow != want.follow || (unknown != "") != want.unknown || want.unknown && !strings.HasPrefix(unknown, "plumbline.io/follow=") {
+			t.Errorf("%s: followed %v, unknown %q; want %+v", value, follow, unknown, want)
 		}
 	}
 }

@@ -64,9 +64,9 @@ type metadata struct {
 	} `json:"annotations"`
 }
 
-// follows reports whether the database servers of a pod are to be followed. Of a value that is not understood, odd
+// follows reports whether the database servers of a pod are to be followed. Of a value that is not understood, unknown
 // names it, and they are not: somebody has meant to change what happens without one.
-func (m *metadata) follows() (follow bool, odd string) {
+func (m *metadata) follows() (follow bool, unknown string) {
 	if m.Annotations.Follow == nil {
 		return true, ""
 	}
@@ -119,10 +119,10 @@ func (n *Node) Claims() map[string]bool {
 	return claims
 }
 
-// Odd implements kube.Object.
-func (o *object) Odd() string {
-	_, odd := o.follows()
-	return odd
+// UnknownValue implements kube.Object.
+func (o *object) UnknownValue() string {
+	_, unknown := o.follows()
+	return unknown
 }
 
 // Check returns an error for impossible values of a pod.

@@ -53,11 +53,11 @@ const (
 	maxStuck = 5
 )
 
-// census is what a walk over the tasks found.
-type census struct {
+// snapshot is what a walk over the tasks found.
+type snapshot struct {
 	// backends are the processes or threads that are followed, by server number.
 	backends [collector.MaxServers + 1]uint64
-	// unheard is the CPU time, in nanoseconds since the last census, of processes whose client the programs on sockets
+	// unheard is the CPU time, in nanoseconds since the last snapshot, of processes whose client the programs on sockets
 	// did not see, by server number.
 	unheard [collector.MaxServers + 1]uint64
 	// torn are the statements that could not be read.
@@ -65,19 +65,19 @@ type census struct {
 	activities []bpf.QueryActivity
 }
 
-// census returns what is followed and what it does now.
-func (k kernelSide) census() (census, error) {
-	var c census
+// snapshot returns what is followed and what it does now.
+func (k kernelSide) snapshot() (snapshot, error) {
+	var c snapshot
 	var p bpf.QueryPopulation
 	if err := k.programs.objects.Populations.Put(uint32(0), p); err != nil {
-		return c, fmt.Errorf("asking for a census: %w", err)
+		return c, fmt.Errorf("starting a snapshot of the tasks: %w", err)
 	}
-	records, err := readWalk(k.programs.census)
+	records, err := readWalk(k.programs.snapshot)
 	if err != nil {
 		return c, err
 	}
 	if err := k.programs.objects.Populations.Lookup(uint32(0), &p); err != nil {
-		return c, fmt.Errorf("reading the census: %w", err)
+		return c, fmt.Errorf("reading the snapshot of the tasks: %w", err)
 	}
 	c.backends, c.torn, c.unheard = p.Backends, p.Torn, p.UnheardNs
 	c.activities, err = parseActivities(records)
@@ -101,12 +101,12 @@ func readWalk(iter *link.Iter) ([]byte, error) {
 func parseActivities(records []byte) ([]bpf.QueryActivity, error) {
 	size := binary.Size(bpf.QueryActivity{})
 	if len(records)%size != 0 {
-		return nil, fmt.Errorf("census: %d bytes are no whole number of records of %d", len(records), size)
+		return nil, fmt.Errorf("snapshot: %d bytes are no whole number of records of %d", len(records), size)
 	}
 	activities := make([]bpf.QueryActivity, len(records)/size)
 	for i := range activities {
 		if _, err := binary.Decode(records[i*size:], binary.NativeEndian, &activities[i]); err != nil {
-			return nil, fmt.Errorf("census: %w", err)
+			return nil, fmt.Errorf("snapshot: %w", err)
 		}
 	}
 	return activities, nil
@@ -195,7 +195,7 @@ func (s *activity) send(ch chan<- prometheus.Metric, key accountKey) {
 }
 
 // sendActivities reports what the servers with these labels do now.
-func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c census, keys map[uint32]accountKey) {
+func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c snapshot, keys map[uint32]accountKey) {
 	byKey := map[accountKey]*activity{}
 	for _, key := range keys {
 		byKey[key] = &activity{}

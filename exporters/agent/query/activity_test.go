@@ -400,7 +400,7 @@ func TestActivityMonotonic(t *testing.T) {
 }
 
 // More processes than fit into one piece of the kernel's answer are all reported.
-func TestCensusOfMany(t *testing.T) {
+func TestSnapshotOfMany(t *testing.T) {
 	const sessions = 90 // records of 104 bytes; the kernel's first buffer has 8 pages
 	q := startQuery(t)
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "many", "autovacuum": "off", "max_connections": "420"}, nil)

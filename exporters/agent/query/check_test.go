@@ -24,10 +24,10 @@ func TestQueryCheck(t *testing.T) {
 			programs = append(programs, name)
 		}
 	}
-	want := map[platform.Boundary]string{
-		platform.Tracepoints: "socket_received socket_sent task_ended task_executed task_forked task_signalled task_switched adopt census",
-		platform.Functions:   "inet6_received inet6_sent inet_received inet_sent task_ended task_executed task_forked task_signalled task_switched unix_received unix_sent adopt census",
-	}[q.programs.kernel.Boundary]
+	want := map[platform.AttachMode]string{
+		platform.Tracepoints: "socket_received socket_sent task_ended task_executed task_forked task_signalled task_switched adopt snapshot",
+		platform.Functions:   "inet6_received inet6_sent inet_received inet_sent task_ended task_executed task_forked task_signalled task_switched unix_received unix_sent adopt snapshot",
+	}[q.programs.kernel.AttachMode]
 	if q.programs.kernel.StartUnderLock {
 		want = strings.Replace(want, "task_forked", "task_started", 1)
 	}

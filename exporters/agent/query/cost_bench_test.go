@@ -79,16 +79,16 @@ func BenchmarkStatementCost(b *testing.B) {
 // sets are the programs, four times: as they are, without distinguishing queries, reduced to their look-ups, and empty.
 type sets struct {
 	collector *query
-	crews     map[string]map[string]*platform.Crew // by mode
+	groups    map[string]map[string]*platform.ProgramGroup // by mode
 	links     []io.Closer
 }
 
 // startSets loads them. They share their state.
 func startSets(b *testing.B) *sets {
-	s := &sets{collector: startQueryWith(b, Options{Top: DefaultTop}), crews: map[string]map[string]*platform.Crew{}}
+	s := &sets{collector: startQueryWith(b, Options{Top: DefaultTop}), groups: map[string]map[string]*platform.ProgramGroup{}}
 	p := s.collector.programs
 	attached := attachedPrograms(p.kernel, nil)
-	s.crews["everything"] = p.crews
+	s.groups["everything"] = p.groups
 	s.links = p.links[:len(attached)]
 	shared := map[string]*ebpf.Map{}
 	all := reflect.ValueOf(p.objects)
@@ -115,7 +115,7 @@ func startSets(b *testing.B) *sets {
 			b.Fatal(err)
 		}
 		b.Cleanup(collection.Close)
-		s.crews[mode] = p.dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
+		s.groups[mode] = p.dispatch.ProgramGroups(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
 	}
 	b.Cleanup(func() {
 		if err := s.detach(); err != nil {
@@ -139,11 +139,11 @@ func (s *sets) enter(mode string) error {
 	if err := s.detach(); err != nil {
 		return err
 	}
-	if s.crews[mode] == nil {
+	if s.groups[mode] == nil {
 		return nil
 	}
 	for i, name := range slices.Sorted(slices.Values(attachedPrograms(s.collector.programs.kernel, nil))) {
-		l, err := s.crews[mode][name].Attach()
+		l, err := s.groups[mode][name].Attach()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -378,12 +378,12 @@ func (c *cost) watch(b *testing.B, mode string) (programs map[string]runs, trans
 		all := map[string]ebpf.ProgramStats{}
 		running := maps.Clone(c.sets.collector.programs.dispatch.Programs())
 		for _, name := range attachedPrograms(c.sets.collector.programs.kernel, nil) {
-			if crew := c.sets.crews[mode][name]; !crew.PassedOn() {
-				running[name] = crew
+			if group := c.sets.groups[mode][name]; !group.PassedOn() {
+				running[name] = group
 			}
 		}
-		for name, crew := range running {
-			s, err := crew.Stats()
+		for name, group := range running {
+			s, err := group.Stats()
 			if err != nil {
 				b.Fatal(err)
 			}

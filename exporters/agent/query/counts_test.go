@@ -18,7 +18,7 @@ import (
 // long they live.
 func TestQueryCountsPostgres(t *testing.T) {
 	q := startQuery(t)
-	// Started after the collector: the kernel's news and the fork of each backend count.
+	// Started after the collector: the kernel's process events and the fork of each backend count.
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "counted", "fsync": "off", "max_connections": "120"}, nil)
 	querytest.WaitForServer(t, q, "counted")
 	exec(t, pg, "create table t (id int primary key, n int); insert into t select i, 0 from generate_series(1, 1000) i")

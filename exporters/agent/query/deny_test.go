@@ -26,12 +26,12 @@ import (
 func TestFleetDeny(t *testing.T) {
 	f, k := testFleet(10)
 	f.deny, f.onCluster = regexp.MustCompile("^(?:batch-.*|db/pg-2)$"), true
-	inPod := func(pid int, uid string) sighting {
+	inPod := func(pid int, uid string) observation {
 		s := running(pid, "", 5432)
 		s.pod.UID = uid
 		return s
 	}
-	found := []sighting{running(1, "batch-7"), running(2, "prod-batch-7"), inPod(3, "u1"), inPod(4, "u2"), inPod(5, "u3")}
+	found := []observation{running(1, "batch-7"), running(2, "prod-batch-7"), inPod(3, "u1"), inPod(4, "u2"), inPod(5, "u3")}
 	f.update(found, begin)
 	if got, want := f.labels(), []string{"", "", "", "prod-batch-7"}; !slices.Equal(got, want) {
 		t.Fatalf("before the pods are known %q are followed, want %q", got, want)
@@ -60,7 +60,7 @@ func TestFleetDeny(t *testing.T) {
 func TestFleetDenyBeyondLimit(t *testing.T) {
 	f, k := testFleet(1)
 	f.deny, f.onCluster = regexp.MustCompile("batch-.*"), true
-	found := []sighting{running(1, "first"), running(2, "batch-1"), running(3, "", 5432), running(5, "", 5432)}
+	found := []observation{running(1, "first"), running(2, "batch-1"), running(3, "", 5432), running(5, "", 5432)}
 	found[2].pod.UID, found[3].pod.UID = "u3", "u5"
 	found[2].Engine = server.MySQL
 	f.update(found, begin)
@@ -108,7 +108,7 @@ func TestQueryDeny(t *testing.T) {
 			}
 		}
 	}
-	c, err := q.kernel.census()
+	c, err := q.kernel.snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 
 // noticesLost returns how many notices the kernel could not keep.
 func (q *query) noticesLost() uint64 {
-	n, err := q.kernel.lost(otherNumber, bpf.QueryLossLOST_NEWS)
+	n, err := q.kernel.lost(otherNumber, bpf.QueryLossLOST_PROCESS_EVENTS)
 	if err != nil {
 		return 0 // the scrape reports it
 	}
@@ -237,12 +237,12 @@ func (q *query) look(pids map[int]bool) {
 // batch are looks that began together.
 type batch struct {
 	mu     sync.Mutex
-	found  []sighting
+	found  []observation
 	closed bool
 }
 
 // add keeps what a look found, unless nobody waits for it any more.
-func (b *batch) add(s sighting) bool {
+func (b *batch) add(s observation) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {
@@ -251,7 +251,7 @@ func (b *batch) add(s sighting) bool {
 	return !b.closed
 }
 
-func (b *batch) close() []sighting {
+func (b *batch) close() []observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -272,7 +272,7 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 	for _, c := range due {
 		looks.Go(func() {
 			var found *server.Server
-			var s sighting
+			var s observation
 			err := exporterkit.Recovered(func() (err error) {
 				if found, err = look(c); found != nil {
 					s = q.complete(*found)
@@ -291,7 +291,7 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 				q.problems[c.ID] = err
 			}
 			if !waited {
-				q.fleet.take([]sighting{s}, time.Now())
+				q.fleet.take([]observation{s}, time.Now())
 			}
 			if fo := q.fleet.followers[c.ID]; fo != nil && found == nil && err == nil {
 				q.fleet.leave(fo, time.Now()) // it was taken for a server before its command line answered, or has ended
@@ -333,8 +333,8 @@ func (q *query) identify() {
 }
 
 // complete reads what a look itself does not.
-func (q *query) complete(s server.Server) sighting {
-	c := sighting{Server: s}
+func (q *query) complete(s server.Server) observation {
+	c := observation{Server: s}
 	if age, err := s.Age(); err == nil {
 		c.age = age
 	}

@@ -22,7 +22,8 @@ import (
 
 const (
 	otherNumber = uint32(0)
-	// settleTime is how long after its start a server may take to listen before it is named without a port.
+	// settleTime is how long after its start a server may take to listen before it is named without a port, and how
+	// long after it was found its name is waited for.
 	settleTime = 30 * time.Second
 
 	// lookAgain is how long what is known of a server is taken to hold while it runs.
@@ -37,7 +38,7 @@ type kernel interface {
 	// leaveWakes ends to look at wake-ups, as no server is followed that adopt would do that for.
 	leaveWakes() error
 	// describe passes to the programs what they need to know of a server.
-	describe(number uint32, s sighting) error
+	describe(number uint32, s observation) error
 	clear(number uint32) error
 	// places returns what was counted of a server's queries, where there is a place for them. retire makes one of them
 	// unknown to the programs, and empty makes it free.
@@ -47,12 +48,12 @@ type kernel interface {
 	read(number uint32) (totals, error)
 	// unmarked counts the processes and threads of a server that the kernel had no memory for.
 	unmarked(number uint32) (uint64, error)
-	// census counts the processes and threads of all servers.
-	census() (census, error)
+	// snapshot counts the processes and threads of all servers.
+	snapshot() (snapshot, error)
 }
 
-// sighting is what a look at a server found; all of it was read without holding a lock.
-type sighting struct {
+// observation is what a look at a server found; all of it was read without holding a lock.
+type observation struct {
 	server.Server
 	// age is for how long it has run.
 	age time.Duration
@@ -72,7 +73,7 @@ type sighting struct {
 
 // follower is a running server that is followed.
 type follower struct {
-	sighting
+	observation
 	number uint32
 	// label is the server label, or empty while it is not decided; wish is what it was made from. See naming.
 	label string
@@ -89,9 +90,9 @@ type follower struct {
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
 	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it
-	// failed otherwise but for one that is not trusted. A failure is logged once: tlsTold is the library that failed.
-	tlsTried, tlsTold server.Library
-	tlsTries          int
+	// failed otherwise but for one that is not trusted. A failure is logged once: tlsReported is the library that failed.
+	tlsTried, tlsReported server.Library
+	tlsTries              int
 	// seen are its queries' places as they were last; noQueryIDs is true if it was reported that there are none.
 	seen       map[uint32]*seenPlace
 	noQueryIDs bool
@@ -107,8 +108,8 @@ type account struct {
 	// queries is what is counted by query; nil where no identifiers are read.
 	queries *queries
 	last    time.Time
-	// heir is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
-	heir *identity
+	// owner is the server that goes on counting here: the one outside of pods that ended last; nil if none has.
+	owner *identity
 }
 
 type accountKey struct{ label, engine string }
@@ -175,7 +176,7 @@ func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 
 // update compares all servers found with those followed. It reports whether all there is to
 // know of them is known.
-func (f *fleet) update(found []sighting, now time.Time) bool {
+func (f *fleet) update(found []observation, now time.Time) bool {
 	there := map[server.ID]bool{}
 	for _, s := range found {
 		there[s.ID] = true
@@ -236,9 +237,9 @@ func (f *fleet) adoptAgain(fo *follower, now time.Time) {
 }
 
 // take takes over what looks at servers found.
-func (f *fleet) take(found []sighting, now time.Time) {
+func (f *fleet) take(found []observation, now time.Time) {
 	// Age decides which ones get series of their own, if there are too many.
-	slices.SortFunc(found, func(a, b sighting) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b observation) int { return compareIDs(a.ID, b.ID) })
 	for _, s := range found {
 		fo := f.followers[s.ID]
 		if fo == nil {
@@ -299,15 +300,15 @@ func (fo *follower) unanswered() bool {
 }
 
 // join begins to follow a server; it returns nil if it cannot be.
-func (f *fleet) join(s sighting, now time.Time) *follower {
+func (f *fleet) join(s observation, now time.Time) *follower {
 	if f.denied[s.ID] || f.full() {
 		return nil // the walk counts the latter
 	}
-	fo := &follower{sighting: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
+	fo := &follower{observation: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
 	if fo.number == otherNumber {
 		fo.shareNumber()
 	}
-	first := fo.sighting
+	first := fo.observation
 	first.Ports = nil
 	if err := f.kernel.describe(fo.number, first); err != nil {
 		f.failed(s.Server, now, err)
@@ -341,7 +342,7 @@ func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
 }
 
 // shareNumber makes a server one of those that share a number, of whose processes nothing more is read.
-func (s *sighting) shareNumber() {
+func (s *observation) shareNumber() {
 	s.waitEvent, s.noWaitEvent, s.status, s.noStatus = 0, nil, 0, nil
 }
 
@@ -393,8 +394,8 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 	if fo.tlsTried == s.TLSLibrary && passing {
 		fo.tlsTried = server.Library{}
 	}
-	if fo.tlsTold != s.TLSLibrary {
-		fo.tlsTold = s.TLSLibrary
+	if fo.tlsReported != s.TLSLibrary {
+		fo.tlsReported = s.TLSLibrary
 		f.failed(s, now, noTLS(err))
 	}
 }
@@ -403,7 +404,7 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
 // learn takes over what became known of a server since the last look.
-func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
+func (f *fleet) learn(fo *follower, s observation, now time.Time) {
 	if s.DataDirectory == "" && fo.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
@@ -437,8 +438,8 @@ func (f *fleet) learn(fo *follower, s sighting, now time.Time) {
 	if fo.label != "" {
 		s.Engine = fo.Engine // its series have it; MariaDB's own files may show only now which of the two it is
 	}
-	before := fo.sighting
-	fo.sighting = s
+	before := fo.observation
+	fo.observation = s
 	f.readTLS(fo, s.TLSLibrary)
 	if fo.number == otherNumber {
 		return
@@ -563,7 +564,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 		delete(f.accounts, fo.key())
 	}
 	if a := f.accounts[fo.key()]; a != nil && fo.pod.UID == "" {
-		a.heir = fo.identity()
+		a.owner = fo.identity()
 	}
 	if err := f.kernel.clear(fo.number); err != nil {
 		f.failed(fo.Server, now, err)

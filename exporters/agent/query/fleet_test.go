@@ -64,16 +64,16 @@ func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 
 func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[number], nil }
 
-func (k *fakeKernel) census() (census, error) {
+func (k *fakeKernel) snapshot() (snapshot, error) {
 	k.walks++
-	var c census
+	var c snapshot
 	for number, n := range k.marked {
 		c.backends[number] = n
 	}
 	return c, nil
 }
 
-func (k *fakeKernel) describe(number uint32, s sighting) error {
+func (k *fakeKernel) describe(number uint32, s observation) error {
 	k.ports[number], k.waits[number] = s.Ports, s.waitEvent
 	return nil
 }
@@ -113,8 +113,8 @@ func testFleet(limit int) (*fleet, *fakeKernel) {
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 
-func running(pid int, name string, ports ...uint16) sighting {
-	return sighting{Server: server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, Engine: server.PostgreSQL, Name: name, Ports: ports}}
+func running(pid int, name string, ports ...uint16) observation {
+	return observation{Server: server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, Engine: server.PostgreSQL, Name: name, Ports: ports}}
 }
 
 func (f *fleet) labels() []string {
@@ -131,15 +131,15 @@ var begin = time.Unix(1700000000, 0)
 func TestFleetNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		found []sighting
+		found []observation
 		want  []string
 	}{
-		{"own names", []sighting{running(1, "a"), running(2, "b", 5432)}, []string{"a", "b"}},
-		{"ports", []sighting{running(1, "", 5432), running(2, "", 5433)}, []string{"postgresql-5432", "postgresql-5433"}},
-		{"the same name twice", []sighting{running(1, "a"), running(2, "a"), running(3, "a")}, []string{"a", "a-2", "a-3"}},
-		{"a name for the rest", []sighting{running(1, "other")}, []string{"other-2"}},
-		{"odd letters", []sighting{running(1, "a\"b\nc d")}, []string{"a_b_c_d"}},
-		{"not up yet", []sighting{running(1, "")}, []string{""}},
+		{"own names", []observation{running(1, "a"), running(2, "b", 5432)}, []string{"a", "b"}},
+		{"ports", []observation{running(1, "", 5432), running(2, "", 5433)}, []string{"postgresql-5432", "postgresql-5433"}},
+		{"the same name twice", []observation{running(1, "a"), running(2, "a"), running(3, "a")}, []string{"a", "a-2", "a-3"}},
+		{"a name for the rest", []observation{running(1, "other")}, []string{"other-2"}},
+		{"odd letters", []observation{running(1, "a\"b\nc d")}, []string{"a_b_c_d"}},
+		{"not up yet", []observation{running(1, "")}, []string{""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, _ := testFleet(10)
@@ -158,7 +158,7 @@ func TestFleetNamesByCgroup(t *testing.T) {
 		f, _ := testFleet(10)
 		one, two := running(order[0], "", 5432), running(order[1], "", 5432)
 		one.Group, two.Group = "aaaaaaaa00000000", "bbbbbbbb00000000"
-		f.update([]sighting{one, two}, begin)
+		f.update([]observation{one, two}, begin)
 		if a, b := f.followers[one.ID].label, f.followers[two.ID].label; a != "postgresql-5432-aaaaaaaa" || b != "postgresql-5432-bbbbbbbb" {
 			t.Errorf("they are called %q and %q", a, b)
 		}
@@ -168,7 +168,7 @@ func TestFleetNamesByCgroup(t *testing.T) {
 // A process without memory for it when it began is followed from the next scan on, and the scan after a failed one.
 func TestFleetAdoptsAgain(t *testing.T) {
 	f, k := testFleet(10)
-	found := []sighting{running(1, "a", 5432), running(2, "b", 5433)}
+	found := []observation{running(1, "a", 5432), running(2, "b", 5433)}
 	f.update(found, begin)
 	number := f.followers[found[0].ID].number
 	for step, c := range []struct {
@@ -189,13 +189,13 @@ func TestFleetAdoptsAgain(t *testing.T) {
 // A server is named once it listens, and keeps the name.
 func TestFleetWaitsForAName(t *testing.T) {
 	f, k := testFleet(10)
-	if f.update([]sighting{running(1, "")}, begin) {
+	if f.update([]observation{running(1, "")}, begin) {
 		t.Error("all is known of a server that does not listen yet")
 	}
-	if !f.update([]sighting{running(1, "", 5432)}, begin.Add(time.Second)) {
+	if !f.update([]observation{running(1, "", 5432)}, begin.Add(time.Second)) {
 		t.Error("not all is known of a server that listens")
 	}
-	f.update([]sighting{running(1, "", 1000, 5432)}, begin.Add(time.Minute))
+	f.update([]observation{running(1, "", 1000, 5432)}, begin.Add(time.Minute))
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql-5432"}) {
 		t.Errorf("labels %q", got)
 	}
@@ -204,17 +204,17 @@ func TestFleetWaitsForAName(t *testing.T) {
 	}
 	// One that never listens gets a name too.
 	f, _ = testFleet(10)
-	f.update([]sighting{running(1, "")}, begin)
-	f.update([]sighting{running(1, "")}, begin.Add(settleTime))
+	f.update([]observation{running(1, "")}, begin)
+	f.update([]observation{running(1, "")}, begin.Add(settleTime))
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql"}) {
 		t.Errorf("labels %q", got)
 	}
 	// At once if it has had the time before the agent began.
 	f, _ = testFleet(10)
-	old := running(1, "")
+	old := at(running(1, ""), "/data", "aaaa", false)
 	old.age = settleTime
-	f.update([]sighting{old}, begin)
-	if got := f.labels(); !slices.Equal(got, []string{"postgresql"}) {
+	f.update([]observation{old}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{"postgresql:/data"}) {
 		t.Errorf("a server that has run for %v without a port: labels %q", old.age, got)
 	}
 }
@@ -222,7 +222,7 @@ func TestFleetWaitsForAName(t *testing.T) {
 // More servers than there is room for share one series, and are counted.
 func TestFleetOverflow(t *testing.T) {
 	f, k := testFleet(2)
-	var found []sighting
+	var found []observation
 	for pid := range 5 {
 		found = append(found, running(pid+1, fmt.Sprintf("s%d", pid)))
 	}
@@ -249,11 +249,11 @@ func TestFleetOverflow(t *testing.T) {
 func TestFleetRestart(t *testing.T) {
 	f, k := testFleet(10)
 	old := running(1, "a")
-	f.update([]sighting{old}, begin)
+	f.update([]observation{old}, begin)
 	k.selects[f.followers[old.ID].number] = 5
 	restarted := running(1, "a")
 	restarted.StartTicks = 99
-	f.update([]sighting{restarted}, begin.Add(time.Second))
+	f.update([]observation{restarted}, begin.Add(time.Second))
 	k.selects[f.followers[restarted.ID].number] = 2
 	c := &collected{f: f}
 	if got := querytest.Look(t, c, "a").Counts["select"]; got != 7 {
@@ -273,7 +273,7 @@ func TestFleetRestart(t *testing.T) {
 func TestFleetAttachError(t *testing.T) {
 	f, k := testFleet(1)
 	k.refuse[1] = errNotThere
-	f.update([]sighting{running(1, "gone"), running(2, "b")}, begin)
+	f.update([]observation{running(1, "gone"), running(2, "b")}, begin)
 	if got := f.labels(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("labels %q, want b", got)
 	}
@@ -306,9 +306,9 @@ func TestFleetAttachErrorOfClaimedName(t *testing.T) {
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u1": pg1}
 	ended, running1 := at(running(1, "ended", 1), "/data", "aaaa", false), running(2, "runs", 2)
 	inPod := in(running(3, "", 5432), "u1", "c")
-	f.update([]sighting{ended, running1, inPod}, begin)
+	f.update([]observation{ended, running1, inPod}, begin)
 	k.selects[f.followers[ended.ID].number] = 1
-	found := []sighting{running1, inPod}
+	found := []observation{running1, inPod}
 	for pid, name := range map[int]string{10: "ended", 11: "runs", 12: "db/pg-1"} {
 		k.refuse[pid] = errNotThere
 		found = append(found, running(pid, name, 3))
@@ -329,8 +329,8 @@ func TestFleetWithoutSymbol(t *testing.T) {
 	f, _ := testFleet(1)
 	s := running(1, "a", 1)
 	s.noWaitEvent = errors.New("no symbol")
-	f.update([]sighting{s}, begin)
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
+	f.update([]observation{s}, begin)
 	if got := f.labels(); !slices.Equal(got, []string{"a"}) || f.attachErrors["a"].count != 1 {
 		t.Errorf("labels %q, attach errors %v", got, f.attachErrors)
 	}
@@ -342,7 +342,7 @@ func TestFleetDue(t *testing.T) {
 	whole, starting, partial, waits := running(1, "a", 1), running(2, ""), running(3, "b", 2), running(4, "c", 4567)
 	whole.DataDirectory, waits.DataDirectory, waits.Waits = "/data", "/data", true
 	for _, c := range []struct {
-		s     sighting
+		s     observation
 		after time.Duration
 		want  bool
 	}{
@@ -355,7 +355,7 @@ func TestFleetDue(t *testing.T) {
 		if !f.due(c.s.ID, begin) {
 			t.Errorf("%d is not looked at once", c.s.PID)
 		}
-		f.update([]sighting{c.s}, begin)
+		f.update([]observation{c.s}, begin)
 		if got := f.due(c.s.ID, begin.Add(c.after)); got != c.want {
 			t.Errorf("%d is looked at after %v: %v, want %v", c.s.PID, c.after, got, c.want)
 		}
@@ -367,10 +367,10 @@ func TestFleetDue(t *testing.T) {
 func TestFleetTLS(t *testing.T) {
 	f, _ := testFleet(2)
 	s := running(1, "a", 1)
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	s.TLSLibrary = server.Library{Path: "/lib/libssl.so.3", Inode: 7}
-	f.update([]sighting{s}, begin)
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
+	f.update([]observation{s}, begin)
 	if len(f.wanted) != 1 || f.wanted[0].TLSLibrary != s.TLSLibrary {
 		t.Errorf("probes wanted: %+v", f.wanted)
 	}
@@ -395,7 +395,7 @@ func TestFleetAsksAgain(t *testing.T) {
 		s.TLSLibrary = server.Library{Path: "/lib/libssl.so.3", Inode: 7}
 		s.noWaitEvent = fmt.Errorf("program: %w", passing)
 		s.places = []serverPlace{{purpose: "data", device: "sda"}}
-		f.update([]sighting{s}, begin)
+		f.update([]observation{s}, begin)
 		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), begin)
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 1 {
 			t.Errorf("%v: failures %+v, %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
@@ -406,13 +406,13 @@ func TestFleetAsksAgain(t *testing.T) {
 		}
 		s.waitEvent, s.noWaitEvent = 0x1234, nil
 		s.places, s.noPlaces = nil, fmt.Errorf("devices: %w", passing)
-		f.update([]sighting{s}, soon)
+		f.update([]observation{s}, soon)
 		fo := f.followers[s.ID]
 		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
 			t.Errorf("%v: %d probes wanted, it shows what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
 		}
 		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), soon)
-		f.update([]sighting{s}, soon)
+		f.update([]observation{s}, soon)
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 3 {
 			t.Errorf("%v again: failures %+v, want it reported once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
@@ -421,7 +421,7 @@ func TestFleetAsksAgain(t *testing.T) {
 		}
 		s.noPlaces = nil
 		f.probed(s.Server, fileID{inode: 7}, nil, soon)
-		f.update([]sighting{s}, soon)
+		f.update([]observation{s}, soon)
 		if f.due(s.ID, soon.Add(lookAgain/10)) {
 			t.Errorf("%v: it is queried again when all is known", passing)
 		}
@@ -433,13 +433,14 @@ func TestWaitEventIsAskedForAgain(t *testing.T) {
 	f, _ := testFleet(2)
 	q := &query{fleet: f, calls: foreign.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
 	s := running(os.Getpid(), "a", 1)
+	s.StartTicks = 1 // it began with the machine
 	s.waitEvent = 0x1234
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	if c := q.complete(s.Server); c.waitEvent != 0x1234 || c.noWaitEvent != nil {
 		t.Errorf("%#x, %v: want what is known", c.waitEvent, c.noWaitEvent)
 	}
 	f.followers[s.ID].noWaitEvent = foreign.ErrUnanswered
-	if c := q.complete(s.Server); c.age <= 0 { // it began with the machine
+	if c := q.complete(s.Server); c.age <= 0 {
 		t.Errorf("it has run for %v", c.age)
 	}
 	// This program has no such variable.
@@ -453,17 +454,17 @@ func TestWaitEventIsAskedForAgain(t *testing.T) {
 func TestFleetAccountsBounded(t *testing.T) {
 	f, k := testFleet(2)
 	stays := running(1, "stays", 1)
-	f.update([]sighting{stays}, begin)
+	f.update([]observation{stays}, begin)
 	k.selects[f.followers[stays.ID].number] = 3
 	const servers = 1000
 	for pid := 2; pid < servers+2; pid++ {
 		s := running(pid, fmt.Sprint("s", pid), 5000)
 		now := begin.Add(time.Duration(pid) * time.Millisecond)
-		f.update([]sighting{stays, s}, now)
+		f.update([]observation{stays, s}, now)
 		if pid%2 == 0 { // every other one never has a statement
 			k.selects[f.followers[s.ID].number] = 1
 		}
-		f.update([]sighting{stays}, now)
+		f.update([]observation{stays}, now)
 		if len(f.accounts) > perSlot*f.limit+1 {
 			t.Fatalf("%d accounts after %d servers", len(f.accounts), pid)
 		}
@@ -491,7 +492,7 @@ func TestFleetAccountsBounded(t *testing.T) {
 // No more servers are followed at once than there is room for, however many there are.
 func TestFleetFull(t *testing.T) {
 	f, _ := testFleet(2)
-	var found []sighting
+	var found []observation
 	for pid := range 1000 {
 		found = append(found, running(pid+1, ""))
 	}
@@ -517,11 +518,11 @@ func TestFleetSomePorts(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 5432, 6432)
 	s.DataDirectory = "/data"
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	fo := f.followers[s.ID]
 	some := s
 	some.Ports, some.MorePorts = []uint16{6432}, true
-	f.update([]sighting{some}, begin.Add(time.Second))
+	f.update([]observation{some}, begin.Add(time.Second))
 	if want := []uint16{5432, 6432}; !slices.Equal(fo.Ports, want) || !slices.Equal(k.ports[fo.number], want) {
 		t.Errorf("ports %v, the kernel knows %v; want %v", fo.Ports, k.ports[fo.number], want)
 	}
@@ -530,7 +531,7 @@ func TestFleetSomePorts(t *testing.T) {
 	}
 	one := s
 	one.Ports = []uint16{6432}
-	f.update([]sighting{one}, begin.Add(time.Minute))
+	f.update([]observation{one}, begin.Add(time.Minute))
 	if !slices.Equal(fo.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
 		t.Errorf("by a whole look ports %v, want %v", fo.Ports, one.Ports)
 	}
@@ -541,19 +542,19 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	f, _ := testFleet(2)
 	s := running(1, "a", 1)
 	s.DataDirectory, s.NoLibrary = "/data", true
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	soon := begin.Add(lookAgain / 10)
 	if !f.due(s.ID, soon) {
 		t.Error("it is not queried again soon")
 	}
 	s.NoLibrary, s.TLSLibrary = false, server.Library{Path: "/lib/libssl.so.3", Inode: 7}
-	f.update([]sighting{s}, soon)
+	f.update([]observation{s}, soon)
 	f.probed(s.Server, fileID{inode: 7}, nil, soon)
 	if len(f.wanted) != 1 || !f.followers[s.ID].tls {
 		t.Errorf("probes wanted: %+v", f.wanted)
 	}
 	s.NoLibrary, s.TLSLibrary = true, server.Library{}
-	f.update([]sighting{s}, soon)
+	f.update([]observation{s}, soon)
 	if f.followers[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
 		t.Errorf("when its memory does not answer its library is %+v", f.followers[s.ID].TLSLibrary)
 	}
@@ -572,7 +573,7 @@ func TestFleetTLSAgain(t *testing.T) {
 		now, probes := begin, 0
 		for range 3 * maxTLSTries {
 			if f.due(s.ID, now) {
-				f.update([]sighting{s}, now)
+				f.update([]observation{s}, now)
 			}
 			probes += len(f.wanted)
 			for range f.wanted {

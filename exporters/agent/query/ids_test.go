@@ -321,10 +321,10 @@ func TestManyQueryIDs(t *testing.T) {
 type misread struct {
 	kernel
 	number uint32
-	wrong  func(*sighting)
+	wrong  func(*observation)
 }
 
-func (k misread) describe(number uint32, s sighting) error {
+func (k misread) describe(number uint32, s observation) error {
 	if number == k.number {
 		k.wrong(&s)
 	}
@@ -338,11 +338,11 @@ func TestNoQueryIDs(t *testing.T) {
 	q := startQueryWith(t, Options{Top: 10})
 	for name, c := range map[string]struct {
 		setting, reason string
-		wrong           func(*sighting)
+		wrong           func(*observation)
 	}{
-		"off":    {"off", "none", func(*sighting) {}},
-		"layout": {"on", "unread", func(s *sighting) { s.Version = "18" }},
-		"moved":  {"on", "unread", func(s *sighting) { s.status += 8 }},
+		"off":    {"off", "none", func(*observation) {}},
+		"layout": {"on", "unread", func(s *observation) { s.Version = "18" }},
+		"moved":  {"on", "unread", func(s *observation) { s.status += 8 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pg := servertest.StartPostgres(t, map[string]string{"cluster_name": name, "compute_query_id": c.setting}, nil)
@@ -358,7 +358,7 @@ func TestNoQueryIDs(t *testing.T) {
 					continue
 				}
 				q.fleet.kernel = misread{q.kernel, fo.number, c.wrong}
-				if err := q.fleet.kernel.describe(fo.number, fo.sighting); err != nil {
+				if err := q.fleet.kernel.describe(fo.number, fo.observation); err != nil {
 					t.Error(err)
 				}
 			}
@@ -386,7 +386,7 @@ func TestQueryIDsOfUnknownVersion(t *testing.T) {
 	s.status = 0x1234
 	for _, version := range []string{"", "13", "13"} {
 		s.Version = version
-		f.update([]sighting{s}, begin)
+		f.update([]observation{s}, begin)
 		want := uint64(0)
 		if version != "" {
 			want = 1
@@ -403,7 +403,7 @@ func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
 	f.top = top
 	s := running(1, "a", 5432)
 	s.status, s.Version = 0x1234, "15"
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	return f, k, f.followers[s.ID].number
 }
 
@@ -548,7 +548,7 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 		f.drainAll(begin)
 		next := running(2, "a", 5432)
 		next.status, next.Version = old.status, old.Version
-		f.update([]sighting{next}, begin)
+		f.update([]observation{next}, begin)
 		k.queries[number] = []place{{0, 13, counts(1, 80)}}
 		k.queries[f.followers[next.ID].number] = []place{{2, 13, counts(1, 80)}}
 		q := f.accounts[accountKey{"a", "postgresql"}].queries
@@ -575,7 +575,7 @@ func TestQueryIDsUnread(t *testing.T) {
 	f.top = 10
 	mysql := running(2, "b", 3306)
 	mysql.Engine = server.MySQL
-	f.update([]sighting{running(1, "a", 5432), mysql, running(3, "of the rest", 5433)}, begin)
+	f.update([]observation{running(1, "a", 5432), mysql, running(3, "of the rest", 5433)}, begin)
 	for number := range uint32(3) {
 		k.selects[number] = 7
 	}

@@ -55,7 +55,7 @@ var (
 		[]string{"server", "db_system", "command"}, nil)
 	queryLost = prometheus.NewDesc("plumbline_query_lost_total",
 		"Events that are missing from a server's query metrics, by reason.", []string{"server", "db_system", "reason"}, nil)
-	queryNewsLost = prometheus.NewDesc("plumbline_query_news_lost_total",
+	processEventsLost = prometheus.NewDesc("plumbline_query_process_events_lost_total",
 		"Beginnings and ends of database servers that the kernel could not report to the agent at once, but the next scan does.", nil, nil)
 	queryServers = prometheus.NewDesc("plumbline_query_servers",
 		"Database servers that are followed.", nil, nil)
@@ -194,7 +194,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 		}
 	}
 	if rest != nil {
-		ch <- collector.Counter(queryNewsLost, float64(rest.lost[bpf.QueryLossLOST_NEWS]))
+		ch <- collector.Counter(processEventsLost, float64(rest.lost[bpf.QueryLossLOST_PROCESS_EVENTS]))
 	}
 	ch <- collector.Gauge(queryServers, float64(len(f.followers)))
 	ch <- collector.Gauge(queryDenied, float64(len(f.denied)))
@@ -222,7 +222,7 @@ func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string)
 		p.Namespace, p.Name, uid, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
 }
 
-// sendBackends reports how many tasks of each server are followed, by a census.
+// sendBackends reports how many tasks of each server are followed, by a snapshot.
 func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
@@ -285,7 +285,7 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 	var hits, misses, unknown, pipelined, pipelinedNs uint64
 	var problems []error
 	for reason, n := range t.lost {
-		if name := lossNames[reason]; name != "" { // news are no server's
+		if name := lossNames[reason]; name != "" { // process events are no server's
 			ch <- collector.Counter(queryLost, float64(n), key.label, key.engine, name)
 		}
 	}

@@ -34,7 +34,7 @@ func (k partialKernel) read(number uint32) (totals, error) {
 // others' are.
 func TestFleetReadsNotWhole(t *testing.T) {
 	f, fake := testFleet(10)
-	found := []sighting{running(1, "a"), running(2, "b")}
+	found := []observation{running(1, "a"), running(2, "b")}
 	f.update(found, begin)
 	a, b := f.followers[found[0].ID].number, f.followers[found[1].ID].number
 	fake.selects[a], fake.selects[b] = 5, 7
@@ -43,9 +43,9 @@ func TestFleetReadsNotWhole(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fails uint32
-		// series are those of statements, by their servers, and news whether the lost news are reported.
+		// series are those of statements, by their servers, and events whether the lost process events are reported.
 		series string
-		news   bool
+		events bool
 	}{{"a", a, "b", true}, {"other", otherNumber, "a b", false}, {"none", 1 << 20, "a b", true}} {
 		clear(k.fails)
 		k.fails[c.fails] = true
@@ -56,7 +56,7 @@ func TestFleetReadsNotWhole(t *testing.T) {
 				names = append(names, name)
 			}
 		}
-		if got := strings.Join(names, " "); got != c.series || (rest != nil) != c.news {
+		if got := strings.Join(names, " "); got != c.series || (rest != nil) != c.events {
 			t.Errorf("%s fails: counts of %q, want %q; those that share a name: %v", c.name, got, c.series, rest != nil)
 		}
 		if (err != nil) != (c.name != "none") || err != nil && !strings.Contains(err.Error(), "server "+c.name+": no memory") {
@@ -67,12 +67,12 @@ func TestFleetReadsNotWhole(t *testing.T) {
 			t.Error(err)
 		}
 		close(ch)
-		news := false
+		events := false
 		for m := range ch {
-			news = news || m.Desc() == queryNewsLost
+			events = events || m.Desc() == processEventsLost
 		}
-		if news != c.news {
-			t.Errorf("%s fails: lost news are reported: %v", c.name, news)
+		if events != c.events {
+			t.Errorf("%s fails: lost process events are reported: %v", c.name, events)
 		}
 	}
 }
@@ -80,17 +80,17 @@ func TestFleetReadsNotWhole(t *testing.T) {
 // A server whose data is on no known volume is counted by what is missing.
 func TestUnidentifiedServers(t *testing.T) {
 	volumes := []volume.Found{{Identity: volume.Identity{Volume: "v"}, Disk: "sda", Place: volume.Place{Device: "8:0", Path: "/v"}}}
-	known := sighting{Server: server.Server{DataDirectory: "/v/pg"}}
+	known := observation{Server: server.Server{DataDirectory: "/v/pg"}}
 	place := func(path string) []serverPlace {
 		return []serverPlace{{"wal", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/wal"}}, {"data", "sda", "8:0", volume.Place{Device: "8:0", Path: path}}}
 	}
-	for want, s := range map[string]func() sighting{
-		"":                            func() sighting { s := known; s.places = place("/v/pg"); return s },
-		collector.ReasonVolume:        func() sighting { s := known; s.places = place("/w/pg"); return s },
-		collector.ReasonDevice:        func() sighting { return known },
-		collector.ReasonDataDirectory: func() sighting { return sighting{} },
+	for want, s := range map[string]func() observation{
+		"":                            func() observation { s := known; s.places = place("/v/pg"); return s },
+		collector.ReasonVolume:        func() observation { s := known; s.places = place("/w/pg"); return s },
+		collector.ReasonDevice:        func() observation { return known },
+		collector.ReasonDataDirectory: func() observation { return observation{} },
 	} {
-		if got := (&follower{sighting: s()}).unidentified(volumes); got != want {
+		if got := (&follower{observation: s()}).unidentified(volumes); got != want {
 			t.Errorf("%q is missing, want %q", got, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestUnidentifiedServers(t *testing.T) {
 	s.places = append(place("/v/pg"), serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/one"}},
 		serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/two"}})
 	ch := make(chan prometheus.Metric, 10)
-	(&follower{sighting: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
+	(&follower{observation: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
 	if len(ch) != 3 {
 		t.Errorf("%d series of places", len(ch))
 	}

@@ -20,8 +20,8 @@ import (
 //     NAMESPACE/POD/CONTAINER:PORT. Once a pod has had two at a time its servers keep the longer names.
 //   - elsewhere what it calls itself (PostgreSQL's cluster_name), else its engine and data directory.
 //
-// A server that has just begun may still get a port or a name: it is waited for until it has run for settleTime. Names of
-// pods are waited for as long, from when the server was found; then the server is reported under a provisional name,
+// A server that has just begun may still get a port: that is waited for until it has run for settleTime. Names that are
+// not known yet are waited for as long, from when the server was found; then the server is reported under a provisional name,
 // uid:UID of a pod, engine and port elsewhere, or as the second of its name while it is not known whether it is the one
 // that the name is kept for. When the name becomes known its counts go along: a provisional name never stays beside the
 // other.
@@ -57,7 +57,7 @@ type identity struct {
 }
 
 // identity is who a server is, as far as that is known.
-func (s sighting) identity() *identity {
+func (s observation) identity() *identity {
 	i := &identity{user: s.User, dataID: s.DataID, apart: s.Apart, group: s.Group}
 	if len(s.Ports) > 0 {
 		i.port = s.Ports[0]
@@ -86,11 +86,11 @@ func (i *identity) same(other *identity) bool {
 func (f *fleet) identified(pods map[string]pod.Pod, now time.Time) {
 	kept := map[string]pod.Pod{}
 	for _, uid := range f.uids() {
-		p, told := pods[uid]
-		if before, known := f.pods[uid]; known && (!told || before.Complete && !p.Complete) {
-			p, told = before, true
+		p, found := pods[uid]
+		if before, known := f.pods[uid]; known && (!found || before.Complete && !p.Complete) {
+			p, found = before, true
 		}
-		if told {
+		if found {
 			kept[uid] = p
 		}
 	}
@@ -164,10 +164,9 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.label != "" || now.Sub(fo.since) >= settleTime {
 		return true
 	}
-	up := len(fo.Ports) > 0 || now.Sub(fo.began) >= settleTime
 	if fo.pod.UID != "" {
 		_, known := f.pods[fo.pod.UID]
-		return known && up
+		return known && fo.up(now)
 	}
 	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
 		return false // it may be the one, and not be in its data directory yet
@@ -175,7 +174,13 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 	if fo.NoName {
 		return false // it may call itself otherwise
 	}
-	return fo.Name != "" || up
+	return fo.Name != "" || fo.up(now)
+}
+
+// up reports whether a server listens, or has had the time to. A process that worked for longer before it became the
+// server has no data directory yet.
+func (fo *follower) up(now time.Time) bool {
+	return len(fo.Ports) > 0 || now.Sub(fo.since) >= settleTime || fo.DataDirectory != "" && now.Sub(fo.began) >= settleTime
 }
 
 // share notes the pods and containers that have several servers. What has never listened may be a process that a server
@@ -188,7 +193,7 @@ func (f *fleet) share(now time.Time) {
 			continue
 		}
 		there[fo.pod.UID] = true
-		if len(fo.Ports) > 0 || now.Sub(fo.since) >= settleTime {
+		if fo.up(now) {
 			servers[fo.pod.UID]++
 			servers[fo.pod.UID+"/"+fo.pod.Container]++
 		}
@@ -236,7 +241,7 @@ func (f *fleet) claimed(s server.Server) string {
 	if own := clean(s.Name); own != "" {
 		name = f.ofNoPod(own)
 	}
-	if f.taken(name, &follower{sighting: sighting{Server: s}}) {
+	if f.taken(name, &follower{observation: observation{Server: s}}) {
 		return collector.OtherServer
 	}
 	return name
@@ -289,7 +294,7 @@ func (f *fleet) apart(fo *follower, several bool) string {
 // come back. A pod's name is the pod's, whatever runs in it.
 func (f *fleet) kept(name string, fo *follower) bool {
 	a := f.accounts[accountKey{name, string(fo.Engine)}]
-	return fo.pod.UID == "" && fo.label != name && a != nil && a.heir != nil && !a.heir.same(fo.identity())
+	return fo.pod.UID == "" && fo.label != name && a != nil && a.owner != nil && !a.owner.same(fo.identity())
 }
 
 // taken reports whether a name is another server's, which runs or may come back.

@@ -20,13 +20,13 @@ import (
 )
 
 // in puts a server into a container of a pod.
-func in(s sighting, uid, container string) sighting {
+func in(s observation, uid, container string) observation {
 	s.pod = pod.ID{UID: uid, Container: container}
 	return s
 }
 
 // at gives a server a data directory.
-func at(s sighting, directory, id string, apart bool) sighting {
+func at(s observation, directory, id string, apart bool) observation {
 	s.DataDirectory, s.DataPath, s.DataID, s.Owned, s.Apart = directory, directory, id, true, apart
 	return s
 }
@@ -40,16 +40,16 @@ var (
 func TestNamesDoNotFollowOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		found []sighting
+		found []observation
 		want  map[int]string // by PID
 	}{
-		{"data directories", []sighting{at(running(1, "", 5432), "/var/lib/postgresql/15/main", "aaaa", false), at(running(2, "", 5433), "/var/lib/postgresql/16/main", "bbbb", false)},
+		{"data directories", []observation{at(running(1, "", 5432), "/var/lib/postgresql/15/main", "aaaa", false), at(running(2, "", 5433), "/var/lib/postgresql/16/main", "bbbb", false)},
 			map[int]string{1: "postgresql:/var/lib/postgresql/15/main", 2: "postgresql:/var/lib/postgresql/16/main"}},
-		{"the same path in two containers and on the host", []sighting{at(running(1, "", 5432), "/data", "aaaa", true), at(running(2, "", 5432), "/data", "bbbb", true), at(running(3, "", 5432), "/data", "cccc", false)},
+		{"the same path in two containers and on the host", []observation{at(running(1, "", 5432), "/data", "aaaa", true), at(running(2, "", 5432), "/data", "bbbb", true), at(running(3, "", 5432), "/data", "cccc", false)},
 			map[int]string{1: "postgresql:/data-aaaa", 2: "postgresql:/data-bbbb", 3: "postgresql:/data"}},
-		{"one name of their own", []sighting{at(running(1, "main", 5432), "/a", "aaaa", false), at(running(2, "main", 5433), "/b", "bbbb", false)},
+		{"one name of their own", []observation{at(running(1, "main", 5432), "/a", "aaaa", false), at(running(2, "main", 5433), "/b", "bbbb", false)},
 			map[int]string{1: "main-aaaa", 2: "main-bbbb"}},
-		{"a directory where somebody only stands", []sighting{at(running(1, "", 5432), "/a", "aaaa", false), func() sighting {
+		{"a directory where somebody only stands", []observation{at(running(1, "", 5432), "/a", "aaaa", false), func() observation {
 			s := at(running(2, "", 5433), "/a", "aaaa", false)
 			s.Owned = false
 			return s
@@ -81,7 +81,7 @@ func TestNames(t *testing.T) {
 	pods := map[string]pod.Pod{"u1": pg1, "u2": {Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253)}}
 	for _, c := range []struct {
 		name      string
-		s         sighting
+		s         observation
 		onCluster bool
 		want      string
 	}{
@@ -97,7 +97,7 @@ func TestNames(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, _ := testFleet(10)
 			f.onCluster, f.pods = c.onCluster, pods
-			f.update([]sighting{c.s}, begin)
+			f.update([]observation{c.s}, begin)
 			got := f.labels()[0]
 			switch {
 			case strings.HasPrefix(c.want, "xxx"):
@@ -121,7 +121,7 @@ func TestNameComesLate(t *testing.T) {
 	f, k := testFleet(10)
 	f.onCluster = true
 	s := in(running(1, "", 5432), "u1", "c")
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	number := f.followers[s.ID].number
 	k.selects[number] = 5
 	if got := f.labels(); !slices.Equal(got, []string{""}) {
@@ -130,7 +130,7 @@ func TestNameComesLate(t *testing.T) {
 	wants := func(when string, after time.Duration, pods map[string]pod.Pod, label string, count uint64, provisional int) {
 		t.Helper()
 		f.identified(pods, begin.Add(after))
-		f.update([]sighting{s}, begin.Add(after))
+		f.update([]observation{s}, begin.Add(after))
 		if got := f.labels(); !slices.Equal(got, []string{label}) {
 			t.Errorf("%s it is %q, want %q", when, got, label)
 		}
@@ -164,7 +164,7 @@ func TestNameComesLate(t *testing.T) {
 	}
 	// A new process of the pod, another pod of the name: a restart, a StatefulSet's pod made again. They go on counting.
 	again := in(running(2, "", 5432), "u9", "d")
-	f.update([]sighting{again}, begin.Add(22*time.Minute))
+	f.update([]observation{again}, begin.Add(22*time.Minute))
 	f.identified(map[string]pod.Pod{"u9": pg1}, begin.Add(22*time.Minute))
 	k.selects[f.followers[again.ID].number] = 3
 	if got := querytest.Look(t, &collected{f: f}, "db/pg-1").Counts["select"]; got != 10 {
@@ -178,13 +178,13 @@ func TestNameComesBack(t *testing.T) {
 	f.onCluster = true
 	f.pods = map[string]pod.Pod{"u1": pg1}
 	first := in(running(1, "", 5432), "u1", "c")
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	k.selects[f.followers[first.ID].number] = 5
 	querytest.Look(t, &collected{f: f}, "db/pg-1")
 	second := in(running(2, "", 5432), "u2", "d")
-	f.update([]sighting{second}, begin.Add(time.Minute))
+	f.update([]observation{second}, begin.Add(time.Minute))
 	k.selects[f.followers[second.ID].number] = 2
-	f.update([]sighting{second}, begin.Add(2*time.Minute))
+	f.update([]observation{second}, begin.Add(2*time.Minute))
 	if got := querytest.Look(t, &collected{f: f}, "uid:u2").Counts["select"]; got != 2 {
 		t.Errorf("%d statements under the provisional name", got)
 	}
@@ -201,20 +201,20 @@ func TestServersOfOnePod(t *testing.T) {
 	f.onCluster = true
 	f.pods = map[string]pod.Pod{"u2": two}
 	a := in(running(1, "", 5432), "u2", strings.Repeat("a", 64))
-	f.update([]sighting{a}, begin)
+	f.update([]observation{a}, begin)
 	k.selects[f.followers[a.ID].number] = 4
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0"}) {
 		t.Errorf("alone: %q", got)
 	}
 	// What a server leaves behind for a moment, and never listens, is no second one.
 	orphan := in(running(5, ""), "u2", strings.Repeat("a", 64))
-	f.update([]sighting{a, orphan}, begin.Add(time.Second))
-	f.update([]sighting{a}, begin.Add(2*time.Second))
+	f.update([]observation{a, orphan}, begin.Add(time.Second))
+	f.update([]observation{a}, begin.Add(2*time.Second))
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0"}) {
 		t.Errorf("with an orphan: %q", got)
 	}
 	b := in(running(2, "", 3306), "u2", strings.Repeat("b", 64))
-	f.update([]sighting{a, b}, begin.Add(time.Minute))
+	f.update([]observation{a, b}, begin.Add(time.Minute))
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0/aaaaaaaaaaaa", "db/two-0/bbbbbbbbbbbb"}) {
 		t.Errorf("before the containers are known: %q", got)
 	}
@@ -230,12 +230,12 @@ func TestServersOfOnePod(t *testing.T) {
 		t.Errorf("%d statements, want 4", got)
 	}
 	c := in(running(3, "", 5433), "u2", strings.Repeat("a", 64))
-	f.update([]sighting{a, b, c}, begin.Add(3*time.Minute))
+	f.update([]observation{a, b, c}, begin.Add(3*time.Minute))
 	want := []string{"db/two-0/one:5432", "db/two-0/one:5433", "db/two-0/other"}
 	if got := f.labels(); !slices.Equal(got, want) {
 		t.Errorf("two in a container: %q", got)
 	}
-	f.update([]sighting{a}, begin.Add(4*time.Minute))
+	f.update([]observation{a}, begin.Add(4*time.Minute))
 	if got := f.labels(); !slices.Equal(got, want[:1]) {
 		t.Errorf("alone again: %q", got)
 	}
@@ -250,9 +250,23 @@ func TestServersOfOnePod(t *testing.T) {
 	f, _ = testFleet(10)
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u2": known}
 	b.StartTicks, a.StartTicks = 1, 2
-	f.update([]sighting{b, a}, begin)
+	f.update([]observation{b, a}, begin)
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0/one", "db/two-0/other"}) {
 		t.Errorf("backwards: %q", got)
+	}
+}
+
+// Two servers of a pod that ran before the agent, and listen on no port, have the longer names at once.
+func TestOldServersOfOnePod(t *testing.T) {
+	f, _ := testFleet(10)
+	f.onCluster = true
+	one, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	f.pods = map[string]pod.Pod{"u2": podWith("db", "two-0", map[string]string{one: "one", other: "other"})}
+	a, b := in(at(running(1, ""), "/a", "aaaa", true), "u2", one), in(at(running(2, ""), "/b", "bbbb", true), "u2", other)
+	a.age, b.age = settleTime, settleTime
+	f.update([]observation{a, b}, begin)
+	if got := f.labels(); !slices.Equal(got, []string{"db/two-0/one", "db/two-0/other"}) {
+		t.Errorf("labels %q", got)
 	}
 }
 
@@ -260,7 +274,7 @@ func TestServersOfOnePod(t *testing.T) {
 // and does not have the name when it comes back.
 func TestNameIsKept(t *testing.T) {
 	const database, neighbour = 70, 1000
-	main := func(pid int, user uint32, id string, apart bool) sighting {
+	main := func(pid int, user uint32, id string, apart bool) observation {
 		s := running(pid, "main", 5432)
 		if id != "" {
 			s = at(s, "/data", id, apart)
@@ -270,7 +284,7 @@ func TestNameIsKept(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		next sighting
+		next observation
 		want string
 	}{
 		{"it is started again", main(2, database, "aaaa", false), "main"},
@@ -284,12 +298,12 @@ func TestNameIsKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, k := testFleet(10)
 			first := main(1, database, "aaaa", false)
-			f.update([]sighting{first}, begin)
+			f.update([]observation{first}, begin)
 			k.selects[f.followers[first.ID].number] = 5
 			now := begin.Add(time.Minute)
-			f.update([]sighting{c.next}, now)
+			f.update([]observation{c.next}, now)
 			now = now.Add(settleTime)
-			f.update([]sighting{c.next}, now)
+			f.update([]observation{c.next}, now)
 			if got := f.labels(); !slices.Equal(got, []string{c.want}) {
 				t.Fatalf("the next one is %q, want %q", got, c.want)
 			}
@@ -305,7 +319,7 @@ func TestNameIsKept(t *testing.T) {
 				return
 			}
 			again := main(3, database, "aaaa", false)
-			f.update([]sighting{c.next, again}, now.Add(time.Second))
+			f.update([]observation{c.next, again}, now.Add(time.Second))
 			if got := f.followers[again.ID].label; got != "main" {
 				t.Errorf("when it comes back it is %q", got)
 			}
@@ -317,14 +331,14 @@ func TestNameIsKept(t *testing.T) {
 func TestKeptNameWaits(t *testing.T) {
 	f, _ := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	f.account("main", string(first.Engine), begin).ended.lost[0] = 1 // there is something to keep
 	now := begin.Add(time.Minute)
-	f.update([]sighting{running(2, "main")}, now)
+	f.update([]observation{running(2, "main")}, now)
 	if got := f.labels(); !slices.Equal(got, []string{""}) {
 		t.Errorf("before its data directory is known it is %q", got)
 	}
-	f.update([]sighting{at(running(2, "main", 5432), "/data", "aaaa", false)}, now.Add(time.Second))
+	f.update([]observation{at(running(2, "main", 5432), "/data", "aaaa", false)}, now.Add(time.Second))
 	if got := f.labels(); !slices.Equal(got, []string{"main"}) {
 		t.Errorf("then it is %q", got)
 	}
@@ -335,13 +349,13 @@ func TestKeptNameWaits(t *testing.T) {
 func TestKeptNameComesBack(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	k.selects[f.followers[first.ID].number] = 5
 	hung := running(2, "main", 5432)
 	now := begin.Add(time.Minute)
-	wants := func(s sighting, label string, provisional int) {
+	wants := func(s observation, label string, provisional int) {
 		t.Helper()
-		f.update([]sighting{s}, now)
+		f.update([]observation{s}, now)
 		if got := f.labels(); !slices.Equal(got, []string{label}) {
 			t.Errorf("it is %q, want %q", got, label)
 		}
@@ -364,13 +378,13 @@ func TestKeptNameComesBack(t *testing.T) {
 func TestKeptNameIsNotInherited(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	k.selects[f.followers[first.ID].number] = 5
 	other := running(2, "main", 5432)
 	for _, after := range []time.Duration{0, settleTime, 2 * collector.KeepTime} {
-		f.update([]sighting{other}, begin.Add(after))
+		f.update([]observation{other}, begin.Add(after))
 	}
-	f.update([]sighting{other}, begin.Add(2*collector.KeepTime))
+	f.update([]observation{other}, begin.Add(2*collector.KeepTime))
 	if got := f.labels(); !slices.Equal(got, []string{"main-2"}) {
 		t.Errorf("it is %q", got)
 	}
@@ -463,17 +477,17 @@ func TestNameByConfiguration(t *testing.T) {
 
 // Two servers whose data directory nobody may read are one before and after a restart only if it shows otherwise: a
 // neighbour has the user, the name and the port that he likes in his own container.
-func TestHeirOfUnknownDirectory(t *testing.T) {
+func TestOwnerOfUnknownDirectory(t *testing.T) {
 	const database = 70
-	unknown := func(pid int, group string, apart bool, port uint16) sighting {
+	unknown := func(pid int, group string, apart bool, port uint16) observation {
 		s := running(pid, "main", port)
 		s.User, s.Group, s.Apart = database, group, apart
 		return s
 	}
 	for _, c := range []struct {
 		name        string
-		first, next sighting
-		heir        bool
+		first, next observation
+		owner       bool
 	}{
 		{"started again on the host", unknown(1, "service", false, 5432), unknown(2, "session", false, 5432), true},
 		{"another port of the host", unknown(1, "service", false, 5432), unknown(2, "service", false, 5433), false},
@@ -484,19 +498,19 @@ func TestHeirOfUnknownDirectory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, k := testFleet(10)
-			f.update([]sighting{c.first}, begin)
-			f.update([]sighting{c.first}, begin.Add(settleTime))
+			f.update([]observation{c.first}, begin)
+			f.update([]observation{c.first}, begin.Add(settleTime))
 			k.selects[f.followers[c.first.ID].number] = 5
 			now := begin.Add(time.Minute)
-			f.update([]sighting{c.next}, now)
+			f.update([]observation{c.next}, now)
 			label := f.followers[c.next.ID].label
-			if (label == "main") != c.heir {
+			if (label == "main") != c.owner {
 				t.Errorf("at first it is %q", label)
 			}
-			f.update([]sighting{c.next}, now.Add(settleTime))
+			f.update([]observation{c.next}, now.Add(settleTime))
 			k.selects[f.followers[c.next.ID].number] = 3
 			want, name := uint64(8), "main"
-			if !c.heir {
+			if !c.owner {
 				if want, name = 5, "main-2"; c.next.Group != "" {
 					name = "main-" + c.next.Group
 				}
@@ -516,11 +530,11 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	f, k := testFleet(10)
 	s := at(running(1, "", 5432), "/data", "aaaa", false)
 	s.NoName = true
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	if got := f.labels(); !slices.Equal(got, []string{""}) {
 		t.Errorf("at first it is %q", got)
 	}
-	f.update([]sighting{s}, begin.Add(settleTime))
+	f.update([]observation{s}, begin.Add(settleTime))
 	if n, _ := f.provisional(); n != 1 || !slices.Equal(f.labels(), []string{"postgresql:/data"}) {
 		t.Errorf("without an answer it is %q, %d provisional names", f.labels(), n)
 	}
@@ -530,13 +544,13 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 		t.Error("it is not queried again")
 	}
 	s.Name, s.NoName = "main", false
-	f.update([]sighting{s}, now)
+	f.update([]observation{s}, now)
 	n, _ := f.provisional()
 	if got := querytest.Look(t, &collected{f: f}, "main").Counts["select"]; got != 5 || n != 0 || len(f.accounts) != 1 {
 		t.Errorf("%d statements, %d provisional names, accounts %v", got, n, f.accounts)
 	}
 	s.Name, s.NoName = "", true // and hangs again
-	f.update([]sighting{s}, now.Add(time.Minute))
+	f.update([]observation{s}, now.Add(time.Minute))
 	if fo := f.followers[s.ID]; fo.label != "main" || fo.Name != "main" || fo.unanswered() {
 		t.Errorf("later it is %q, called %q", fo.label, fo.Name)
 	}
@@ -548,11 +562,11 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	f, k := testFleet(10)
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u2": two}
 	first := in(running(1, "", 5432), "u2", strings.Repeat("a", 64))
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	old := f.followers[first.ID].number
 	k.selects[old], k.marked[old] = 3, 1
 	next := in(running(2, "", 5432), "u2", strings.Repeat("a", 64))
-	f.update([]sighting{next}, begin.Add(time.Minute))
+	f.update([]observation{next}, begin.Add(time.Minute))
 	k.selects[f.followers[next.ID].number] = 2
 	k.selects[old] = 4 // by a session that is left
 	c := &collected{f: f}
@@ -560,7 +574,7 @@ func TestRenameWithLeavingServer(t *testing.T) {
 		t.Errorf("before %d statements, want 3 + 4 + 2", got)
 	}
 	beside := in(running(3, "", 3306), "u2", strings.Repeat("b", 64))
-	f.update([]sighting{next, beside}, begin.Add(2*time.Minute))
+	f.update([]observation{next, beside}, begin.Add(2*time.Minute))
 	label := f.followers[next.ID].label
 	if label == "db/two-0" || f.renamed == 0 {
 		t.Fatalf("it is still %q", label)
@@ -569,8 +583,8 @@ func TestRenameWithLeavingServer(t *testing.T) {
 		t.Errorf("as %q %d statements, want 9", label, got)
 	}
 	k.marked[old] = 0
-	f.counted(&census{}, begin.Add(3*time.Minute))
-	f.counted(&census{}, begin.Add(4*time.Minute))
+	f.counted(&snapshot{}, begin.Add(3*time.Minute))
+	f.counted(&snapshot{}, begin.Add(4*time.Minute))
 	if got := querytest.Look(t, c, label).Counts["select"]; got != 9 || f.hasOther {
 		t.Errorf("when nobody is left %d statements, want 9; others are reported: %v", got, f.hasOther)
 	}

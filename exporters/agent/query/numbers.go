@@ -32,7 +32,7 @@ func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
 			break
 		}
 		f.walked = now
-		c, err := f.kernel.census()
+		c, err := f.kernel.snapshot()
 		if err != nil {
 			f.failed(s, now, err)
 			break
@@ -54,8 +54,8 @@ func (f *fleet) retire(fo *follower) {
 	}
 }
 
-// counted takes over the counts of a census for each server, and frees the numbers that nobody bears any more.
-func (f *fleet) counted(c *census, now time.Time) {
+// counted takes over the counts of a snapshot for each server, and frees the numbers that nobody bears any more.
+func (f *fleet) counted(c *snapshot, now time.Time) {
 	for _, fo := range f.followers {
 		if fo.number != otherNumber {
 			fo.unheard += c.unheard[fo.number]

@@ -15,11 +15,11 @@ import (
 func TestNumberOfOrphans(t *testing.T) {
 	f, k := testFleet(1)
 	first := running(1, "first", 1)
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	number := f.followers[first.ID].number
 	k.selects[number], k.marked[number] = 3, 1
 	victim := running(2, "victim", 2)
-	f.update([]sighting{victim}, begin.Add(time.Second))
+	f.update([]observation{victim}, begin.Add(time.Second))
 	if got := f.labels(); !slices.Equal(got, []string{collector.OtherServer}) || f.overflows != 1 {
 		t.Errorf("labels %q, %d overflows: want the victim to have no number while an orphan has it", got, f.overflows)
 	}
@@ -30,7 +30,7 @@ func TestNumberOfOrphans(t *testing.T) {
 	}
 	k.marked[number] = 0
 	next := running(3, "next", 3)
-	f.update([]sighting{victim, next}, begin.Add(2*time.Second))
+	f.update([]observation{victim, next}, begin.Add(2*time.Second))
 	if fo := f.followers[next.ID]; fo.number != number || fo.label != "next" {
 		t.Errorf("the next server is %q with number %d, want number %d", fo.label, fo.number, number)
 	}
@@ -46,10 +46,10 @@ func TestNumberOfOrphans(t *testing.T) {
 func TestNumbersOfManyByOneWalk(t *testing.T) {
 	f, k := testFleet(1)
 	first := running(1, "first", 1)
-	f.update([]sighting{first}, begin)
+	f.update([]observation{first}, begin)
 	k.marked[f.followers[first.ID].number] = 1
 	for pid := range 3 {
-		f.update([]sighting{running(pid+2, "", 2), running(pid+5, "", 3), running(pid+8, "", 4)}, begin.Add(time.Duration(pid+1)*time.Second))
+		f.update([]observation{running(pid+2, "", 2), running(pid+5, "", 3), running(pid+8, "", 4)}, begin.Add(time.Duration(pid+1)*time.Second))
 	}
 	if want := 3 * goneAfter; k.walks != want {
 		t.Errorf("%d walks for nine servers at three times, want %d", k.walks, want)
@@ -61,7 +61,7 @@ func TestNumbersOfManyByOneWalk(t *testing.T) {
 func TestNumberIsFreedByWalks(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	number := f.followers[s.ID].number
 	k.selects[number] = 1
 	f.update(nil, begin)
@@ -70,7 +70,7 @@ func TestNumberIsFreedByWalks(t *testing.T) {
 		bearers uint64
 		free    bool
 	}{{0, false}, {1, false}, {0, false}, {1, false}, {0, false}, {0, true}} {
-		var walk census
+		var walk snapshot
 		walk.backends[number] = c.bearers
 		now = now.Add(collector.KeepTime / 2)
 		f.counted(&walk, now)
@@ -92,12 +92,12 @@ func TestNumberIsFreedByWalks(t *testing.T) {
 func TestNumberOfForgottenServer(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)
-	f.update([]sighting{s}, begin)
+	f.update([]observation{s}, begin)
 	number := f.followers[s.ID].number
 	f.update(nil, begin)
 	k.selects[number] = 4
-	f.counted(&census{}, begin)
-	f.counted(&census{}, begin)
+	f.counted(&snapshot{}, begin)
+	f.counted(&snapshot{}, begin)
 	if got := querytest.Look(t, &collected{f: f}, collector.OtherServer).Counts["select"]; got != 4 {
 		t.Errorf("%d statements of other servers, want 4", got)
 	}
@@ -107,17 +107,17 @@ func TestNumberOfForgottenServer(t *testing.T) {
 func TestNumbersInTurn(t *testing.T) {
 	f, k := testFleet(3)
 	a, b := running(1, "a", 1), running(2, "b", 2)
-	f.update([]sighting{a}, begin)
+	f.update([]observation{a}, begin)
 	first := f.followers[a.ID].number
-	f.update([]sighting{b}, begin)
-	f.counted(&census{}, begin)
-	f.counted(&census{}, begin)
+	f.update([]observation{b}, begin)
+	f.counted(&snapshot{}, begin)
+	f.counted(&snapshot{}, begin)
 	second := f.followers[b.ID].number
 	if second == first || !slices.Equal(f.free, []uint32{3, first}) {
 		t.Errorf("numbers %d and %d, free are %v", first, second, f.free)
 	}
 	k.refuse[3] = errors.New("the walk ended early")
-	f.update([]sighting{b, running(3, "c", 3)}, begin)
+	f.update([]observation{b, running(3, "c", 3)}, begin)
 	if slices.Contains(f.free, 3) || len(f.leaving) != 1 {
 		t.Errorf("after a failure free are %v, %d are leaving", f.free, len(f.leaving))
 	}

@@ -28,11 +28,11 @@ type queryPrograms struct {
 	dispatch *platform.Dispatcher
 	objects  bpf.QueryMaps
 	programs map[string]*ebpf.Program
-	crews    map[string]*platform.Crew // the same, each with its deputies
+	groups   map[string]*platform.ProgramGroup // the same, each with its backup programs
 	links    []io.Closer
-	// adopt and census run a program for each task.
-	adopt, census *link.Iter
-	results       []exporterkit.CheckResult
+	// adopt and snapshot run a program for each task.
+	adopt, snapshot *link.Iter
+	results         []exporterkit.CheckResult
 	// multi is which kind of probes on user space the kernel offers.
 	multi bool
 	tls   *tlsProbes
@@ -46,9 +46,9 @@ type queryPrograms struct {
 // wakeProgram is the program at wake-ups. All tasks of the machine run into it, so that it is attached only where it is needed.
 const wakeProgram = "task_waking"
 
-// boundaries are the programs that see statements begin and end, by how they come to run, with
+// programsByMode are the programs that see statements begin and end, by how they come to run, with
 // those that see processes begin and end.
-var boundaries = map[platform.Boundary][]string{
+var programsByMode = map[platform.AttachMode][]string{
 	platform.Tracepoints: {"socket_received", "socket_sent", "task_executed", "task_ended"},
 	platform.Functions: {"unix_received", "inet_received", "inet6_received", "unix_sent", "inet_sent", "inet6_sent",
 		"task_executed", "task_ended"},
@@ -60,7 +60,7 @@ const bpfServerNames = 32
 var (
 	// notifiers only make known sooner what a scan would find.
 	notifiers   = []string{"task_executed", "task_ended"}
-	iterators   = []string{"adopt", "census"}
+	iterators   = []string{"adopt", "snapshot"}
 	tlsPrograms = []string{"tls_read", "tls_read_done", "tls_write"}
 )
 
@@ -70,7 +70,7 @@ func attachedPrograms(k *platform.Kernel, tracing *collector.Tracing) []string {
 	if k.StartUnderLock {
 		created = "task_started"
 	}
-	names := append([]string{created, "task_switched", "task_signalled"}, boundaries[k.Boundary]...)
+	names := append([]string{created, "task_switched", "task_signalled"}, programsByMode[k.AttachMode]...)
 	if tracing.On() {
 		names = append(names, wakeProgram)
 	}
@@ -95,14 +95,14 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 		return nil, errors.Join(fmt.Errorf("loading BPF programs: %w", platform.Explain(err)), dispatch.Close())
 	}
 	p.programs = collection.Programs
-	p.crews = dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
+	p.groups = dispatch.ProgramGroups(dispatcher.DispatcherFollowerFOLLOWS_STATEMENTS, spec, collection)
 	if err := collection.Assign(&p.objects); err != nil {
 		collection.Close()
 		return nil, errors.Join(fmt.Errorf("loading BPF programs: %w", err), dispatch.Close())
 	}
 	var problems []error
 	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k, tracing))) {
-		l, err := p.crews[name].Attach()
+		l, err := p.groups[name].Attach()
 		optional := slices.Contains(notifiers, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
 		switch {
@@ -118,7 +118,7 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 		}
 		p.results = append(p.results, r)
 	}
-	for i, iter := range []**link.Iter{&p.adopt, &p.census} {
+	for i, iter := range []**link.Iter{&p.adopt, &p.snapshot} {
 		name := iterators[i]
 		l, err := link.AttachIter(link.IterOptions{Program: p.programs[name]})
 		if err != nil {
@@ -171,7 +171,7 @@ func querySpec(k *platform.Kernel, names server.Programs, servers, top int, mult
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
 		return name != wakeProgram && !slices.Contains(slices.Concat(attached, iterators, tlsPrograms), name)
 	})
-	if err := k.Deputise(spec); err != nil {
+	if err := k.AddBackups(spec); err != nil {
 		return nil, err
 	}
 	if multi {
@@ -209,7 +209,7 @@ func (p *queryPrograms) watchWakes(needed bool) error {
 		p.wakes = nil
 		return err
 	}
-	l, err := p.crews[wakeProgram].Attach()
+	l, err := p.groups[wakeProgram].Attach()
 	if err != nil {
 		return fmt.Errorf("attaching BPF program %s: %w", wakeProgram, err)
 	}
@@ -326,7 +326,7 @@ func (k kernelSide) variable(s server.Server, variable string, calls *foreign.Ca
 }
 
 // describe implements kernel.
-func (k kernelSide) describe(number uint32, s sighting) error {
+func (k kernelSide) describe(number uint32, s observation) error {
 	d := bpf.QueryServer{WaitEvent: s.waitEvent, StatusSize: s.StatusSize()}
 	if d.StatusSize > 0 {
 		d.Status = s.status

@@ -65,7 +65,7 @@ type query struct {
 	own      Options
 	programs *queryPrograms
 	stats    bpfstats.Stats
-	news     *ringbuf.Reader
+	events   *ringbuf.Reader
 	kernel   kernelSide
 	calls    *foreign.Calls
 	scanner  *server.Scanner
@@ -132,7 +132,7 @@ func New(o collector.Options, own Options) (collector.Collector, error) {
 
 // Start attaches the programs, finds the servers that run already, and follows them.
 func (q *query) Start(ctx context.Context) error {
-	this, err := platform.Find(q.options.Boundary)
+	this, err := platform.Find(q.options.AttachMode)
 	if err != nil {
 		return err
 	}
@@ -141,20 +141,20 @@ func (q *query) Start(ctx context.Context) error {
 		this.Features.Lacks(platform.Statements, err)
 		return err
 	}
-	q.log.Info("watching calls on sockets", "boundary", this.Boundary, "deputies", this.Deputies)
+	q.log.Info("watching calls on sockets", "attach_mode", this.AttachMode, "backups", this.Backups)
 	this.Features.Lacks(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
 	namespace, err := collector.PIDNamespace(q.options.ProcFS)
 	if err != nil {
 		return errors.Join(err, programs.Close())
 	}
-	news, err := ringbuf.NewReader(programs.objects.News)
+	events, err := ringbuf.NewReader(programs.objects.ProcessEvents)
 	if err != nil {
-		return errors.Join(fmt.Errorf("news of processes: %w", err), programs.Close())
+		return errors.Join(fmt.Errorf("process events: %w", err), programs.Close())
 	}
-	q.programs, q.news = programs, news
+	q.programs, q.events = programs, events
 	q.stats = bpfstats.Stats{
 		Collector: "query",
-		Programs:  collector.ProgramsOf(programs.crews),
+		Programs:  collector.ProgramsOf(programs.groups),
 	}
 	q.kernel = kernelSide{programs: programs, namespace: namespace, procfs: q.options.ProcFS, names: q.scanner.Programs}
 	q.fleet = newFleet(q.log, q.kernel, q.own.MaxServers)
@@ -170,10 +170,10 @@ func (q *query) Start(ctx context.Context) error {
 	q.probing.await(probesAtStart)
 	q.strange.look(q.log, namespacesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
-	q.wait.Go(func() { q.notices.listen(news, namespace == initialPIDNamespace) })
+	q.wait.Go(func() { q.notices.listen(events, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
 		<-ctx.Done()
-		news.Close()
+		events.Close()
 	})
 	q.wait.Go(func() { q.follow(ctx) })
 	q.wait.Go(func() {
@@ -191,7 +191,7 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	defer q.mu.Unlock()
 	// In this order: see addUnfinished.
 	sums, rest, readErr := q.fleet.read()
-	now, err := q.kernel.census()
+	now, err := q.kernel.snapshot()
 	if err == nil {
 		q.fleet.counted(&now, time.Now())
 	}
@@ -262,7 +262,7 @@ func (q *query) fill(followed [collector.MaxServers + 1]uint64) map[string]bpfst
 		// Nothing with --query.top=0.
 		"queries": {Entries: q.fleet.occupied(), Max: q.own.MaxServers * int(q.programs.places)},
 		// In bytes.
-		"news": {Entries: q.news.AvailableBytes(), Max: q.news.BufferSize()},
+		"process_events": {Entries: q.events.AvailableBytes(), Max: q.events.BufferSize()},
 	}
 }
 

@@ -63,7 +63,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantGauge(t, q, "unseen", "plumbline_query_in_flight cpu", is(1))
-	link, err := q.programs.crews["task_switched"].Attach()
+	link, err := q.programs.groups["task_switched"].Attach()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestTurnsBehindLooks(t *testing.T) {
 	u := newTurns()
 	all := decoys(2 * maxLooks)
 	followed := running(1, "a", 1)
-	u.fleet.update([]sighting{followed}, begin)
+	u.fleet.update([]observation{followed}, begin)
 	now := begin.Add(lookAgain)
 	if due, skipped := u.due(all, false, now); len(due) != maxLooks+1 || skipped != maxLooks-1 {
 		t.Fatalf("%d looks at first, %d skipped", len(due), skipped)
@@ -115,7 +115,7 @@ func TestTurnsOfOne(t *testing.T) {
 	}
 	all := decoys(2 * maxLooks)
 	followed := running(len(all), "a", 1)
-	u.fleet.update([]sighting{followed}, now)
+	u.fleet.update([]observation{followed}, now)
 	now = now.Add(lookAgain)
 	if looked, _ := u.walk(all, false, now); !looked[followed.ID] || len(looked) != maxLooks+1 {
 		t.Errorf("%d looks, at the one that is followed: %v", len(looked), looked[followed.ID])

@@ -58,7 +58,7 @@ func (f *replicaFollower) countCPU(ctx context.Context) {
 		for _, n := range processes {
 			now, err := readThreadsCPU(filepath.Join(f.options.ProcFS, strconv.Itoa(n.pid), "task"))
 			if err != nil {
-				f.chatter.Debug("CPU time of an engine or replica", "pid", n.pid, "err", err)
+				f.limitedLog.Debug("CPU time of an engine or replica", "pid", n.pid, "err", err)
 				continue
 			}
 			f.mu.Lock()

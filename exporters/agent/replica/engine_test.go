@@ -59,7 +59,7 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *co
 	t.Helper()
 	testkit.NeedBPF(t)
 	log := slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil))
-	c := newReplica(collector.Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", Boundary: collectortest.Boundary(), Tracing: tracing}, wire)
+	c := newReplica(collector.Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", AttachMode: collectortest.AttachMode(), Tracing: tracing}, wire)
 	m := &replicaMeter{Meter: replicatest.NewMeter(t), collector: c}
 	c.wires[0].clock = func() uint64 { return collector.Monotonic() + m.ahead.Load() }
 	if err := c.Start(context.Background()); err != nil {

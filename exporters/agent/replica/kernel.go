@@ -23,7 +23,7 @@ import (
 type replicaKernel struct {
 	wire       replicaWire
 	collection *ebpf.Collection
-	crews      map[string]*platform.Crew // the collection's programs, each with its deputies
+	groups     map[string]*platform.ProgramGroup // the collection's programs, each with its backup programs
 	notices    *ringbuf.Reader
 	// hooks are the wire's that this kernel needs and has.
 	hooks []replicaHook
@@ -64,7 +64,7 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 		unwanted[h.program] = false
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return unwanted[name] })
-	if err := this.Deputise(spec); err != nil {
+	if err := this.AddBackups(spec); err != nil {
 		return nil, fmt.Errorf("wire %s: %w", wire.name, err)
 	}
 	if err := dispatch.Open(this); err != nil {
@@ -73,7 +73,7 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 	if k.collection, err = tracing.Load(spec, dispatch); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err)), dispatch.Close())
 	}
-	k.crews = dispatch.Crews(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, spec, k.collection)
+	k.groups = dispatch.ProgramGroups(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, spec, k.collection)
 	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
 	}
@@ -95,9 +95,9 @@ func (k *replicaKernel) listen(need replicaNeed) error {
 		l := k.links[h.program]
 		switch {
 		case wanted && l == nil:
-			l, err := k.crews[h.program].Attach()
+			l, err := k.groups[h.program].Attach()
 			if err != nil {
-				errs = append(errs, fmt.Errorf("wire %s: attach %s to %s: %w", k.wire.name, h.program, k.crews[h.program].AttachTo(), platform.Explain(err)))
+				errs = append(errs, fmt.Errorf("wire %s: attach %s to %s: %w", k.wire.name, h.program, k.groups[h.program].AttachTo(), platform.Explain(err)))
 				continue
 			}
 			k.links[h.program] = l

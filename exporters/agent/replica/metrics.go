@@ -139,7 +139,7 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 		for _, m := range metrics {
 			ch <- m
 		}
-		stats := bpfstats.Stats{Collector: "replica", Programs: collector.ProgramsOf(f.kernel.crews), Maps: map[string]*ebpf.Map{}}
+		stats := bpfstats.Stats{Collector: "replica", Programs: collector.ProgramsOf(f.kernel.groups), Maps: map[string]*ebpf.Map{}}
 		for name := range mapSizes {
 			stats.Maps[name] = f.kernel.collection.Maps[name]
 		}

@@ -49,11 +49,11 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			ofPod.since(owner.User, began)
 			ofDisk.since(disk, began)
 			if err != nil {
-				f.chatter.Debug("disk of a replica", "pid", n.pid, "err", err)
+				f.limitedLog.Debug("disk of a replica", "pid", n.pid, "err", err)
 				continue // not made yet, or it hangs: again at the next turn
 			}
 			if device == "" {
-				f.chatter.Debug("a replica's directory is on no block device that is known", "pid", n.pid, "directory", foreign.Path(n.Directory))
+				f.limitedLog.Debug("a replica's directory is on no block device that is known", "pid", n.pid, "directory", foreign.Path(n.Directory))
 			}
 			f.mu.Lock()
 			n.device, n.placed = device, true

@@ -39,11 +39,11 @@ func New(o collector.Options) (collector.Collector, error) {
 
 func newReplica(o collector.Options, wires ...replicaWire) *replicaCollector {
 	c := &replicaCollector{log: o.Log.With("collector", "replica"), node: o.Node}
-	chatter := slog.New(collector.NewBoundedHandler(c.log.Handler()))
+	limitedLog := slog.New(collector.NewBoundedHandler(c.log.Handler()))
 	for _, w := range wires {
 		c.wires = append(c.wires, &replicaFollower{
 			log:        c.log.With("wire", w.name),
-			chatter:    chatter.With("wire", w.name),
+			limitedLog: limitedLog.With("wire", w.name),
 			wire:       w,
 			options:    o,
 			byPID:      map[int]*followedProcess{},
@@ -56,7 +56,7 @@ func newReplica(o collector.Options, wires ...replicaWire) *replicaCollector {
 			clock:      collector.Monotonic,
 			sockets:    map[uint64]*watchedSocket{},
 			closed:     map[uint32]bool{},
-			crowded:    map[uint32]bool{},
+			overflowed: map[uint32]bool{},
 			cpu:        map[processSeries]threadCPU{},
 			volumes:    map[string]bool{},
 			totals:     NewTotals(),
@@ -81,7 +81,7 @@ type replicaCollector struct {
 func (c *replicaCollector) Start(ctx context.Context) error {
 	ctx, c.stop = context.WithCancel(ctx)
 	for _, f := range c.wires {
-		this, err := platform.Find(f.options.Boundary)
+		this, err := platform.Find(f.options.AttachMode)
 		if err != nil {
 			return errors.Join(err, c.Close())
 		}
@@ -111,7 +111,7 @@ func (c *replicaCollector) Check() []exporterkit.CheckResult {
 	var results []exporterkit.CheckResult
 	for _, f := range c.wires {
 		for _, h := range f.kernel.hooks {
-			results = append(results, exporterkit.CheckResult{Part: "replica: program " + h.program, Note: "at " + f.kernel.crews[h.program].AttachTo()})
+			results = append(results, exporterkit.CheckResult{Part: "replica: program " + h.program, Note: "at " + f.kernel.groups[h.program].AttachTo()})
 		}
 		f.mu.Lock()
 		results = append(results, exporterkit.CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
@@ -142,11 +142,11 @@ func (c *replicaCollector) Close() error {
 // replicaFollower follows the processes of one wire and keeps what they leave behind.
 type replicaFollower struct {
 	log *slog.Logger
-	// chatter is the log for what others can cause any number of.
-	chatter *slog.Logger
-	wire    replicaWire
-	options collector.Options
-	kernel  *replicaKernel
+	// limitedLog is the log for what others can cause any number of.
+	limitedLog *slog.Logger
+	wire       replicaWire
+	options    collector.Options
+	kernel     *replicaKernel
 
 	reader replicaReader
 	// disks are the calls on replicas' directories, which hang with their disks.
@@ -184,8 +184,8 @@ type replicaFollower struct {
 	// idle is since when a peer has no connection.
 	idle     map[uint32]time.Time
 	lastSeen map[Labels]time.Time
-	// crowded are the peers counted under "other" because there are too many names already.
-	crowded map[uint32]bool
+	// overflowed are the peers counted under "other" because there are too many names already.
+	overflowed map[uint32]bool
 	// sockets are those of followed processes that carry operations, by inode number.
 	sockets map[uint64]*watchedSocket
 	// doubts are the operations on unix sockets that may have been answered unseen.
@@ -251,9 +251,9 @@ func (f *replicaFollower) report(pid int, err error) {
 	f.mu.Unlock()
 	switch {
 	case n < maxLogged:
-		f.chatter.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
+		f.limitedLog.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
 	case n == maxLogged:
-		f.chatter.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
+		f.limitedLog.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
 	}
 }
 
@@ -347,7 +347,7 @@ func (f *replicaFollower) consider(pid int) error {
 	if err != nil || !followed {
 		return err
 	}
-	f.chatter.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
+	f.limitedLog.Info("following", "pid", pid, "backend", p.Backend, "role", roleName(p.Role), "volume", p.Volume, "instance", p.Instance)
 	select {
 	case f.unplaced <- struct{}{}:
 	default: // it is awake
@@ -437,7 +437,7 @@ func (f *replicaFollower) leave(pid int) error {
 	err = errors.Join(err, f.retire(n))
 	delete(f.bySlot, n.slot)
 	err = errors.Join(err, f.kernel.listen(f.need()))
-	f.chatter.Info("no longer following", "pid", pid, "role", roleName(n.Role), "volume", n.Volume)
+	f.limitedLog.Info("no longer following", "pid", pid, "role", roleName(n.Role), "volume", n.Volume)
 	return err
 }
 

@@ -309,10 +309,10 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	receive(t, server, write(2))
 	send(t, hung, write(2))
 	receive(t, hungServer, write(2))
-	m.unseen(map[platform.Boundary]string{
+	m.unseen(map[platform.AttachMode]string{
 		platform.Tracepoints: bpf.DataconnProgReplicaSent,
 		platform.Functions:   bpf.DataconnProgReplicaInetSent,
-	}[collectortest.Platform(t).Boundary], func() {
+	}[collectortest.Platform(t).AttachMode], func() {
 		send(t, server, answer(2))
 		receive(t, client, answer(2))
 	})

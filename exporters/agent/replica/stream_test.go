@@ -19,7 +19,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The kernel's parser against its twin, on the test's own sockets: here the test is the
+// The kernel's parser against the reference parser, on the test's own sockets: here the test is the
 // replica or the engine, and cuts the stream as it likes.
 
 // encodeMessage writes a message of Longhorn, or of the Jiva with this magic number.
@@ -237,11 +237,11 @@ func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 }
 
 // Streams with damage anywhere, cut anywhere: the kernel understands as much of them as its
-// twin does.
-func TestReplicaTwin(t *testing.T) {
+// reference does.
+func TestReplicaReference(t *testing.T) {
 	testkit.NeedBPF(t)
 	l, port := dataListener(t)
-	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "twin", Host: "127.0.0.1", Port: port - 1})
+	m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "reference", Host: "127.0.0.1", Port: port - 1})
 	r := rand.New(rand.NewPCG(3, 4))
 	var requests, resyncs uint64
 	for i := range 500 {
@@ -259,33 +259,33 @@ func TestReplicaTwin(t *testing.T) {
 		}
 		client, server := pair(t, l)
 		send(t, client, stream)
-		twin := &dataconn.Stream{}
+		reference := &dataconn.Stream{}
 		seen := map[uint32]bool{}
 		for rest := stream; len(rest) > 0; {
 			piece := rest[:min(1+r.IntN(100), len(rest))]
 			rest = rest[len(piece):]
 			receive(t, server, piece)
-			before := twin.Resyncs
-			twin.Feed(piece, func(m dataconn.Message) {
+			before := reference.Resyncs
+			reference.Feed(piece, func(m dataconn.Message) {
 				if m.Kind == dataconn.Request {
 					seen[m.ID] = true
 				}
 			})
-			if twin.Resyncs > before {
+			if reference.Resyncs > before {
 				// What was under way is void.
 				clear(seen)
 			}
 		}
 		requests += uint64(len(seen))
-		resyncs += uint64(twin.Resyncs)
+		resyncs += uint64(reference.Resyncs)
 		// The requests without an answer show as in flight; keep the connection for them.
 	}
 	got := m.Read()
 	if inflight := got.Value("plumbline_replica_services_in_flight", nil); inflight != float64(requests) {
-		t.Errorf("%v requests understood, the twin understood %d", inflight, requests)
+		t.Errorf("%v requests understood, the reference understood %d", inflight, requests)
 	}
 	if n := got.Value("plumbline_replica_resyncs_total", nil); n != float64(resyncs) || n == 0 {
-		t.Errorf("%v resyncs, the twin had %d", n, resyncs)
+		t.Errorf("%v resyncs, the reference had %d", n, resyncs)
 	}
 	if n := got.Value("plumbline_replica_unmatched_total", nil); n != 0 {
 		t.Errorf("%v unmatched answers where there were none", n)

@@ -194,7 +194,7 @@ func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]bpf.PeerKe
 			continue
 		}
 		delete(f.idle, number)
-		delete(f.crowded, number)
+		delete(f.overflowed, number)
 		for view := range bpf.ViewFrontend {
 			for op := range bpf.Ops {
 				_, err := f.kernel.deleteFrom("latencies", bpf.LatencyKey{Slot: key.Slot, Peer: number, View: uint8(view), Op: uint8(op)})
@@ -276,7 +276,7 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 		if key.Slot == n.slot {
 			f.lastSeen[f.labels(n, bpf.ViewRequest, number, peers)] = now
 			delete(f.idle, number)
-			delete(f.crowded, number)
+			delete(f.overflowed, number)
 			remove("peers", key)
 		}
 	}

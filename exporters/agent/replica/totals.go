@@ -146,8 +146,8 @@ func (f *replicaFollower) labels(n *followedProcess, view bpf.View, peer uint32,
 		l.Replica = f.address(n, key)
 	}
 	if _, known := f.lastSeen[l]; !known && len(f.lastSeen) >= maxSeries {
-		if !f.crowded[peer] && len(f.crowded) < maxSeries {
-			f.crowded[peer] = true
+		if !f.overflowed[peer] && len(f.overflowed) < maxSeries {
+			f.overflowed[peer] = true
 			f.overflow++
 		}
 		l.Replica = "other"

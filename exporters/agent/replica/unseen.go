@@ -213,7 +213,7 @@ func (f *replicaFollower) lookAtThreads() {
 		owner := pod.Owner(f.options.ProcFS, n.pid)
 		now, err := foreign.AskFor(f.reader.calls, foreign.Owner{User: owner}, path, func() (threads, error) { return readThreads(path, before.sleeps) })
 		if err != nil {
-			f.chatter.Debug("threads of a replica", "pid", n.pid, "err", err)
+			f.limitedLog.Debug("threads of a replica", "pid", n.pid, "err", err)
 			now = threads{hung: true}
 		}
 		now.wanted = true

@@ -505,10 +505,10 @@ func TestReplicaAnswerUnseenLocal(t *testing.T) {
 	respond(1)
 	request(2, unmap)
 	m.looks(2)
-	m.unseen(map[platform.Boundary]string{
+	m.unseen(map[platform.AttachMode]string{
 		platform.Tracepoints: bpf.DataconnProgReplicaSent,
 		platform.Functions:   bpf.DataconnProgReplicaUnixSent,
-	}[collectortest.Platform(t).Boundary], func() { respond(2) })
+	}[collectortest.Platform(t).AttachMode], func() { respond(2) })
 	m.ahead.Store(uint64(5 * time.Hour))
 	looks()
 	if got := m.Read().Value(oldestFrontend, nil); inflight() != 1 || got < (5*time.Hour).Seconds() {

@@ -43,7 +43,7 @@ type replicaHook struct {
 	program, tracepoint string
 	need                replicaNeed
 	// by is the one way of watching sockets that it is for; empty for all.
-	by platform.Boundary
+	by platform.AttachMode
 	// instead names the program this one replaces where the kernel lacks its tracepoint.
 	instead string
 	// optional is set if the collector works without it.
@@ -91,7 +91,7 @@ func (w replicaWire) hooksFor(k *platform.Kernel) ([]replicaHook, error) {
 	has := map[string]bool{}
 	for _, h := range w.hooks {
 		switch missing := h.tracepoint != "" && len(k.Missing(h.tracepoint)) > 0; {
-		case h.by != "" && h.by != k.Boundary, h.instead != "" && has[h.instead], missing && h.optional:
+		case h.by != "" && h.by != k.AttachMode, h.instead != "" && has[h.instead], missing && h.optional:
 		case missing:
 			return nil, fmt.Errorf("the kernel has no tracepoint %s", h.tracepoint)
 		default:

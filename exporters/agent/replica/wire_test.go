@@ -15,7 +15,7 @@ func TestReplicaHooks(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		tracepoints []string
-		boundary    platform.Boundary
+		mode        platform.AttachMode
 		want        string // without the prefix replica_; the word of the missing tracepoint if it cannot be
 	}{
 		{"6.1", old, platform.Functions,
@@ -26,7 +26,7 @@ func TestReplicaHooks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			hooks, err := dataconnWire().hooksFor(&platform.Kernel{Boundary: c.boundary, Types: platformtest.Types(t, c.tracepoints, nil)})
+			hooks, err := dataconnWire().hooksFor(&platform.Kernel{AttachMode: c.mode, Types: platformtest.Types(t, c.tracepoints, nil)})
 			if err != nil {
 				got = append(got, "error: "+err.Error())
 			}

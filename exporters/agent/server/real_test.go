@@ -63,11 +63,15 @@ func TestAge(t *testing.T) {
 		t.Errorf("it has run for %v (%v), and was started at most %v ago", age, err, time.Since(before))
 	}
 	first, err := found.Age()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if age, _ := found.Age(); age < first+5*tick {
-			return fmt.Errorf("it has run for %v, before for %v: %v", age, first, err)
+		age, err := found.Age()
+		if err == nil && age < first+5*tick {
+			err = fmt.Errorf("it has run for %v, before for %v", age, first)
 		}
-		return nil
+		return err
 	})
 }
 

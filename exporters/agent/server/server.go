@@ -24,13 +24,13 @@ type ID struct {
 // ticksPerSecond is what procfs counts in on every architecture that the agent is built for.
 const ticksPerSecond = 100
 
-// Age returns for how long the process has run, rounded down to a tick of the kernel's.
+// Age returns for how long the process has run, at most a tick of the kernel's too long.
 func (id ID) Age() (time.Duration, error) {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		return 0, err
 	}
-	return max(time.Duration(up.Nano())-time.Duration(id.StartTicks)*time.Second/ticksPerSecond, 0), nil
+	return max(time.Duration(up.Nano())-time.Duration(id.StartTicks)*(time.Second/ticksPerSecond), 0), nil
 }
 
 // Server is one running database server.

@@ -150,9 +150,9 @@ func newID(name []byte, numbers ...uint64) string {
 type Counts struct {
 	// Events are those that came, Lost those that did not.
 	Events, Lost uint64
-	// Waited are the statements that waited for a file or another session; Crowded those of the sample that had to go
+	// Waited are the statements that waited for a file or another session; Unfollowed those of the sample that had to go
 	// because too many were under way.
-	Waited, Crowded uint64
+	Waited, Unfollowed uint64
 }
 
 type requestKey struct{ address, end uint64 }
@@ -316,7 +316,7 @@ func (j *Joiner) addStatement(e Event) {
 	}
 	if len(j.pending) >= maxPending {
 		if sampled {
-			j.counts.Crowded++
+			j.counts.Unfollowed++
 		}
 		return
 	}

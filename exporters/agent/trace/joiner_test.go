@@ -452,7 +452,7 @@ func TestBounds(t *testing.T) {
 	if len(s.tasks) > maxTasks || len(s.pending) > maxPending || len(s.lost) > maxLosses || len(s.flushes.events) > maxFlushes || len(s.operations[viewFrontend].events) > maxOps {
 		t.Errorf("%d tasks, %d statements, %d losses", len(s.tasks), len(s.pending), len(s.lost))
 	}
-	if crowded := uint64(n - maxPending); s.Counts().Crowded != crowded {
-		t.Errorf("%d statements were not followed, want %d", s.Counts().Crowded, crowded)
+	if overflowed := uint64(n - maxPending); s.Counts().Unfollowed != overflowed {
+		t.Errorf("%d statements were not followed, want %d", s.Counts().Unfollowed, overflowed)
 	}
 }

@@ -13,8 +13,8 @@ type ranking[T any] struct {
 	// size is how large one is, and maxSize bounds all of them together, but for the slowest; no bound if size is nil.
 	size    func(T) int
 	maxSize int
-	// crowded is set if some had to go for their size.
-	crowded bool
+	// overflowed is set if some had to go for their size.
+	overflowed bool
 }
 
 func newRanking[T any](limit int, span func(T) (start, end uint64)) ranking[T] {
@@ -23,7 +23,7 @@ func newRanking[T any](limit int, span func(T) (start, end uint64)) ranking[T] {
 
 // admits reports whether one of this duration would be among them.
 func (r *ranking[T]) admits(duration uint64) bool {
-	if r.limit == 0 || len(r.kept) == 0 || len(r.kept) < r.limit && !r.crowded {
+	if r.limit == 0 || len(r.kept) == 0 || len(r.kept) < r.limit && !r.overflowed {
 		return r.limit > 0
 	}
 	start, end := r.span(r.kept[len(r.kept)-1])
@@ -57,7 +57,7 @@ func (r *ranking[T]) fit() {
 	for i, one := range r.kept {
 		if sum += r.size(one); sum > r.maxSize && i > 0 {
 			r.kept = slices.Delete(r.kept, i, len(r.kept))
-			r.crowded = true
+			r.overflowed = true
 			return
 		}
 	}
@@ -71,6 +71,6 @@ func (r *ranking[T]) expire(before uint64) {
 		return end < before
 	})
 	if len(r.kept) < n {
-		r.crowded = false
+		r.overflowed = false
 	}
 }

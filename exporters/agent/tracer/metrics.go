@@ -27,7 +27,7 @@ var (
 		"Statements of the sample whose chain is not exact, by reason; one may have several.", []string{"reason"}, nil)
 	traceWaited = prometheus.NewDesc("plumbline_trace_waited_total",
 		"Statements that waited for a file or another session, of which the sample is taken.", nil, nil)
-	traceCrowded = prometheus.NewDesc("plumbline_trace_crowded_total",
+	traceUnfollowed = prometheus.NewDesc("plumbline_trace_unfollowed_total",
 		"Statements of the sample that were not followed, because too many waited for their events.", nil, nil)
 	traceEvents = prometheus.NewDesc("plumbline_trace_events_total",
 		"Events that the programs reported: statements, sleeps, block requests and operations of storage backends.", nil, nil)
@@ -37,7 +37,7 @@ var (
 	traceExported = prometheus.NewDesc("plumbline_trace_exported_total",
 		"Traces that were sent by OTLP: of the sample, and of slow statements.", nil, nil)
 	traceUnsent = prometheus.NewDesc("plumbline_trace_export_lost_total",
-		"Traces that were not sent by OTLP, by reason: the endpoint did not take them (failed), or too many waited (crowded).", []string{"reason"}, nil)
+		"Traces that were not sent by OTLP, by reason: the endpoint did not take them (failed), or too many waited (queue_full).", []string{"reason"}, nil)
 	traceLost = prometheus.NewDesc("plumbline_trace_events_lost_total",
 		"Events that found no room in the ring; statements under way then are incomplete.", nil, nil)
 )
@@ -138,7 +138,7 @@ func (m *traceMetrics) send(ch chan<- prometheus.Metric, counts trace.Counts) {
 	}
 	ch <- collector.Counter(traceOverflow, float64(m.overflow))
 	ch <- collector.Counter(traceWaited, float64(counts.Waited))
-	ch <- collector.Counter(traceCrowded, float64(counts.Crowded))
+	ch <- collector.Counter(traceUnfollowed, float64(counts.Unfollowed))
 	ch <- collector.Counter(traceEvents, float64(counts.Events))
 	ch <- collector.Counter(traceLost, float64(counts.Lost))
 }

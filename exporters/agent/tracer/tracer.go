@@ -126,7 +126,7 @@ func attachments(k *platform.Kernel) []string {
 // Start loads the programs on block requests and makes the ring that those of other collectors, which start later,
 // write to.
 func (t *Collector) Start(ctx context.Context) error {
-	this, err := platform.Find(t.options.Boundary)
+	this, err := platform.Find(t.options.AttachMode)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (t *Collector) Start(ctx context.Context) error {
 		return fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
 	}
 	t.stats = bpfstats.Stats{Collector: "trace", Programs: map[string]bpfstats.Program{}}
-	crews := platform.Crews(spec, t.collection)
+	groups := platform.ProgramGroups(spec, t.collection)
 	for _, name := range wanted {
 		program := t.collection.Programs[name]
 		l, err := collector.AttachTrace(spec.Programs[name], program)
@@ -157,7 +157,7 @@ func (t *Collector) Start(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("attaching BPF program %s: %w", name, platform.Explain(err)), t.Close())
 		}
 		t.links = append(t.links, l)
-		t.stats.Programs[name] = crews[name]
+		t.stats.Programs[name] = groups[name]
 	}
 	if t.reader, err = ringbuf.NewReader(t.collection.Maps["trace_events"]); err != nil {
 		return errors.Join(fmt.Errorf("ring of events: %w", err), t.Close())
@@ -215,12 +215,12 @@ func (t *Collector) step(joiner *trace.Joiner, seen *traceProgress) error {
 	if lostErr == nil && unseenErr == nil {
 		seen.at = begun
 	}
-	unanswered, crowded := t.options.Tracing.TakeUnanswered()
+	unanswered, overflowed := t.options.Tracing.TakeUnanswered()
 	for _, q := range unanswered {
 		joiner.Unanswered(q)
 	}
-	if crowded > 0 {
-		joiner.Missed(crowded, collector.Monotonic())
+	if overflowed > 0 {
+		joiner.Missed(overflowed, collector.Monotonic())
 	}
 	if drained {
 		// Otherwise there are older events to come.
@@ -297,10 +297,10 @@ func (t *Collector) Update(ch chan<- prometheus.Metric) error {
 	t.metrics.forget(t.options.Tracing.Servers(), time.Now())
 	t.metrics.send(ch, counts)
 	if t.exporter != nil {
-		sent, failed, crowded := t.exporter.Counts()
+		sent, failed, overflowed := t.exporter.Counts()
 		ch <- collector.Counter(traceExported, float64(sent))
 		ch <- collector.Counter(traceUnsent, float64(failed), "failed")
-		ch <- collector.Counter(traceUnsent, float64(crowded), "crowded")
+		ch <- collector.Counter(traceUnsent, float64(overflowed), "queue_full")
 	}
 	t.stats.Fill = map[string]bpfstats.Fill{"trace_events": {Entries: t.reader.AvailableBytes(), Max: t.reader.BufferSize()}}
 	return errors.Join(err, t.stats.Update(ch))

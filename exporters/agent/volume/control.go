@@ -90,8 +90,8 @@ func (s *storageClass) mark() string {
 	return ""
 }
 
-// Odd implements kube.Object: a mark that is neither "true" nor "false" is no mark.
-func (s *storageClass) Odd() string {
+// UnknownValue implements kube.Object: a mark that is neither "true" nor "false" is no mark.
+func (s *storageClass) UnknownValue() string {
 	switch v := s.mark(); v {
 	case "", "true", "false":
 		return ""

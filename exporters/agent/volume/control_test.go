@@ -49,8 +49,8 @@ func TestControls(t *testing.T) {
 	if got := c.Classes(); slices.Contains(got, "labelled") {
 		t.Errorf("controls are %v after the mark was taken away", got)
 	}
-	if odd := (&storageClass{}).Odd(); odd != "" {
-		t.Errorf("a class without a mark is odd: %s", odd)
+	if unknown := (&storageClass{}).UnknownValue(); unknown != "" {
+		t.Errorf("a class without a mark has an unknown value: %s", unknown)
 	}
 }
 

@@ -68,8 +68,8 @@ type bound struct {
 	here                                                                bool   // it names this node
 }
 
-// Odd implements kube.Object.
-func (*bound) Odd() string { return "" }
+// UnknownValue implements kube.Object.
+func (*bound) UnknownValue() string { return "" }
 
 // Shared are the texts that many volumes have.
 func (v *bound) Shared() []*string { return []*string{&v.namespace, &v.class, &v.backend} }
@@ -174,8 +174,8 @@ type localPath struct {
 	Path string `json:"path"`
 }
 
-// Odd implements kube.Object.
-func (*persistentVolume) Odd() string { return "" }
+// UnknownValue implements kube.Object.
+func (*persistentVolume) UnknownValue() string { return "" }
 
 // keep returns what is kept of the volume, if it is bound and can be on the node. One that is kept after its claim is
 // gone still names the claim, which may be another volume's by then.

@@ -21,7 +21,7 @@ type thing struct {
 	Meta `json:"metadata"`
 }
 
-func (*thing) Odd() string { return "" }
+func (*thing) UnknownValue() string { return "" }
 
 // api is not an API server: it lists no objects and has watches in which nothing happens, unless a resource is
 // forbidden. It does not stream lists.

@@ -129,8 +129,8 @@ type entry struct {
 
 // Object is what is kept of an object.
 type Object interface {
-	// Odd names a field whose value is not known to this version, and the value; else "".
-	Odd() string
+	// UnknownValue names a field whose value is not known to this version, and the value; else "".
+	UnknownValue() string
 }
 
 // decoded is what is read of an object. It embeds Meta for its metadata.
@@ -262,10 +262,10 @@ func (c *Objects) update(k *kind, text []byte) string {
 		c.log.Error("object cannot be read", "resource", k.name(), "name", label.Value(m.Name), "err", label.Text(err.Error(), 512))
 		return m.ResourceVersion
 	}
-	if odd := o.Odd(); odd != "" {
+	if unknown := o.UnknownValue(); unknown != "" {
 		k.unknown++
-		if !known || before.Odd() != odd {
-			c.log.Warn("object has a value that is not known", "resource", k.name(), "name", label.Value(m.Name), "field", label.Value(odd))
+		if !known || before.UnknownValue() != unknown {
+			c.log.Warn("object has a value that is not known", "resource", k.name(), "name", label.Value(m.Name), "field", label.Value(unknown))
 		}
 	}
 	o.meta().ResourceVersion = ""

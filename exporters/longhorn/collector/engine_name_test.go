@@ -25,9 +25,9 @@ func TestEngineName(t *testing.T) {
 			}
 		}
 	}
-	odd := volumeObject{}
-	odd.Spec.Driver = "v3"
-	if odd.Odd() == "" || backendOf(odd.Spec.engine()) != "longhorn-v3" {
+	unknown := volumeObject{}
+	unknown.Spec.Driver = "v3"
+	if unknown.UnknownValue() == "" || backendOf(unknown.Spec.engine()) != "longhorn-v3" {
 		t.Error("an engine that nobody knows is not reported")
 	}
 }

@@ -156,9 +156,9 @@ var (
 	longhornEngines = []string{"v1", "v2"}
 )
 
-// oddValue returns which of the fields, given as name, value and known values, has an unknown value. An object that was
+// unknownValue returns which of the fields, given as name, value and known values, has an unknown value. An object that was
 // just made has no states yet.
-func oddValue(fields ...any) string {
+func unknownValue(fields ...any) string {
 	for i := 0; i < len(fields); i += 3 {
 		value := fields[i+1].(string)
 		if value != "" && !slices.Contains(fields[i+2].([]string), value) {
@@ -168,11 +168,11 @@ func oddValue(fields ...any) string {
 	return ""
 }
 
-func (o *volumeObject) Odd() string {
+func (o *volumeObject) UnknownValue() string {
 	if _, err := o.degradedSince(); err != nil {
 		return fmt.Sprintf("status.lastDegradedAt: %q", o.Status.LastDegradedAt)
 	}
-	return oddValue("status.state", o.Status.State, volumeStates, "status.robustness", o.Status.Robustness, robustnesses,
+	return unknownValue("status.state", o.Status.State, volumeStates, "status.robustness", o.Status.Robustness, robustnesses,
 		"spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
@@ -213,15 +213,15 @@ func (o *engineObject) Check() error {
 	return nil
 }
 
-func (o *engineObject) Odd() string {
-	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
+func (o *engineObject) UnknownValue() string {
+	return unknownValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
-func (o *replicaObject) Odd() string {
-	return oddValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
+func (o *replicaObject) UnknownValue() string {
+	return unknownValue("status.currentState", o.Status.CurrentState, instanceStates, "spec.dataEngine", o.Spec.engine(), longhornEngines)
 }
 
-func (o *nodeObject) Odd() string { return "" }
+func (o *nodeObject) UnknownValue() string { return "" }
 
 // Shared are the texts that many engines or replicas have.
 func (s *instanceSpec) Shared() []*string {
@@ -267,8 +267,8 @@ func (c *Cluster) away() func(node string) bool {
 	}
 }
 
-func (o *managerObject) Odd() string {
-	return oddValue("status.currentState", o.Status.CurrentState, instanceStates)
+func (o *managerObject) UnknownValue() string {
+	return unknownValue("status.currentState", o.Status.CurrentState, instanceStates)
 }
 
 func backendOf(dataEngine string) string {

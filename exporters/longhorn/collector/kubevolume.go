@@ -67,14 +67,14 @@ func (c *volumes) Update(ch chan<- prometheus.Metric) error {
 		for _, s := range replicaStates {
 			gauge(volumeReplicas, counts[name][s], name, s)
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, s := range v.Status.Conditions {
-			if (s.Status == "True" || s.Status == "False") && !told[s.Type] {
-				told[s.Type] = true
+			if (s.Status == "True" || s.Status == "False") && !reported[s.Type] {
+				reported[s.Type] = true
 				gauge(volumeCondition, truth(s.Status == "True"), name, s.Type)
 			}
 		}
-		// A time that cannot be parsed is reported when the object arrives, see Odd.
+		// A time that cannot be parsed is reported when the object arrives, see UnknownValue.
 		if since, err := v.degradedSince(); err == nil && v.Status.Robustness == "degraded" && !since.IsZero() {
 			gauge(volumeDegraded, float64(since.Unix()), name)
 		}

@@ -41,12 +41,12 @@ type cstorStatus struct {
 	Updated string `json:"lastUpdateTime"`
 }
 
-// oddStatus names the field of a status that cannot be read.
-func oddStatus(s cstorStatus, phases []string) string {
+// unknownStatus names the field of a status that cannot be read.
+func unknownStatus(s cstorStatus, phases []string) string {
 	if _, err := s.updated(); err != nil {
 		return "status.lastUpdateTime: " + s.Updated
 	}
-	return odd("status.phase", s.Phase, phases)
+	return unknownValue("status.phase", s.Phase, phases)
 }
 
 // updated returns when the status was written; zero if that is not known.
@@ -96,7 +96,7 @@ func (o *cstorReplica) seen(name string) cstorSeen {
 }
 
 // of returns how old a status is, and whether that is known. A time that cannot be parsed is reported when the object
-// arrives, see oddStatus.
+// arrives, see unknownStatus.
 func (a cstorAges) of(seen cstorSeen) (time.Duration, bool) {
 	updated, err := cstorStatus{Updated: seen.updated}.updated()
 	age := a.now.Sub(updated)
@@ -124,7 +124,9 @@ type cstorVolume struct {
 	} `json:"status"`
 }
 
-func (o *cstorVolume) Odd() string { return oddStatus(o.Status.cstorStatus, cstorVolumeStates) }
+func (o *cstorVolume) UnknownValue() string {
+	return unknownStatus(o.Status.cstorStatus, cstorVolumeStates)
+}
 
 func (o *cstorVolume) Check() error { return checkReplicas(o.Spec.Replicas, len(o.Status.Replicas)) }
 
@@ -147,7 +149,9 @@ func (o *cstorReplica) Shared() []*string {
 	return []*string{&o.Labels.Pool, &o.Status.Phase, &o.Status.Updated}
 }
 
-func (o *cstorReplica) Odd() string { return oddStatus(o.Status.cstorStatus, cstorReplicaStates) }
+func (o *cstorReplica) UnknownValue() string {
+	return unknownStatus(o.Status.cstorStatus, cstorReplicaStates)
+}
 
 type cstorPool struct {
 	kube.Meta `json:"metadata"`
@@ -159,7 +163,9 @@ type cstorPool struct {
 	} `json:"status"`
 }
 
-func (o *cstorPool) Odd() string { return odd("status.phase", o.Status.Phase, cstorPoolStates) }
+func (o *cstorPool) UnknownValue() string {
+	return unknownValue("status.phase", o.Status.Phase, cstorPoolStates)
+}
 
 type cstor struct {
 	o    Options

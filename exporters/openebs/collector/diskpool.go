@@ -27,10 +27,12 @@ type diskPoolObject struct {
 	} `json:"status"`
 }
 
-func (o *diskPoolObject) Odd() string { return odd("status.cr_state", o.Status.State, diskPoolStates) }
+func (o *diskPoolObject) UnknownValue() string {
+	return unknownValue("status.cr_state", o.Status.State, diskPoolStates)
+}
 
-// odd returns a text if a field has an unknown value; an empty value is not there yet.
-func odd(field, value string, known []string) string {
+// unknownValue returns a text if a field has an unknown value; an empty value is not there yet.
+func unknownValue(field, value string, known []string) string {
 	if value == "" || slices.Contains(known, value) {
 		return ""
 	}

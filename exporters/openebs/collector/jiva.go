@@ -42,13 +42,13 @@ type jivaVolume struct {
 	} `json:"status"`
 }
 
-func (o *jivaVolume) Odd() string {
+func (o *jivaVolume) UnknownValue() string {
 	for _, r := range o.Status.Replicas {
-		if field := odd("status.replicaStatus.mode", r.Mode, jivaReplicaStates); field != "" {
+		if field := unknownValue("status.replicaStatus.mode", r.Mode, jivaReplicaStates); field != "" {
 			return field
 		}
 	}
-	return odd("status.phase", o.Status.Phase, jivaVolumeStates)
+	return unknownValue("status.phase", o.Status.Phase, jivaVolumeStates)
 }
 
 // Check implements kube's check of an object's bounds.
@@ -76,17 +76,17 @@ func (c *jiva) Start(context.Context) error { return nil }
 
 func (c *jiva) Update(ch chan<- prometheus.Metric) error {
 	volumes := kube.All[*jivaVolume](c.o.Objects, "jivavolumes")
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	// In order, so that of two volumes with the same name always the first is exposed, without the other's replicas.
 	for _, name := range slices.Sorted(maps.Keys(volumes)) {
 		v := volumes[name]
 		if v.Spec.PV != "" {
 			name = v.Spec.PV
 		}
-		if told[name] {
+		if reported[name] {
 			continue
 		}
-		told[name] = true
+		reported[name] = true
 		states(ch, volumeState, v.Status.Phase, jivaVolumeStates, name, BackendJiva)
 		if v.Spec.Policy.Target.Replicas > 0 {
 			gauge(ch, exporterkit.DesiredReplicas, float64(v.Spec.Policy.Target.Replicas), name, BackendJiva)

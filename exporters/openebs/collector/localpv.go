@@ -42,7 +42,7 @@ type lvmVolume struct {
 	} `json:"status"`
 }
 
-func (*lvmVolume) Odd() string { return "" }
+func (*lvmVolume) UnknownValue() string { return "" }
 
 // Shared implements kube's sharing of texts.
 func (o *lvmVolume) Shared() []*string {
@@ -60,7 +60,7 @@ type zfsVolume struct {
 	} `json:"status"`
 }
 
-func (*zfsVolume) Odd() string { return "" }
+func (*zfsVolume) UnknownValue() string { return "" }
 
 // Shared implements kube's sharing of texts.
 func (o *zfsVolume) Shared() []*string {

@@ -59,7 +59,7 @@ type mayastor struct {
 	lastErr error
 	errors  map[string]uint64
 	unknown uint64
-	warned  map[string]bool // odd values that were logged
+	warned  map[string]bool // unknown values that were logged
 	volumes []restVolume
 	pools   []restPool
 	nodes   []restNode
@@ -179,7 +179,7 @@ func (m *mayastor) poll(parent context.Context) {
 			}
 		}
 	}
-	m.lookForOdd()
+	m.lookForUnknown()
 }
 
 // count counts a call that failed beside the polls.
@@ -189,8 +189,8 @@ func (m *mayastor) count(err error) {
 	m.errors[reasonOf(err)]++
 }
 
-// lookForOdd counts states that are not known, and logs each once.
-func (m *mayastor) lookForOdd() {
+// lookForUnknown counts states that are not known, and logs each once.
+func (m *mayastor) lookForUnknown() {
 	check := func(what, name, state string, known []string) {
 		if state == "" || slices.Contains(known, state) {
 			return

@@ -87,8 +87,8 @@ func (o *nodeObject) ready() bool {
 	return true // no condition denies it
 }
 
-// Odd implements kube.Object.
-func (*nodeObject) Odd() string { return "" }
+// UnknownValue implements kube.Object.
+func (*nodeObject) UnknownValue() string { return "" }
 
 // followNodes makes nodes known where they may be listed.
 func followNodes(o *kube.Objects) {

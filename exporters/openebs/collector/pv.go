@@ -50,11 +50,11 @@ type placed struct {
 	bound          bool
 }
 
-// Odd implements kube.Object.
-func (*persistentVolume) Odd() string { return "" }
+// UnknownValue implements kube.Object.
+func (*persistentVolume) UnknownValue() string { return "" }
 
-// Odd implements kube.Object.
-func (*placed) Odd() string { return "" }
+// UnknownValue implements kube.Object.
+func (*placed) UnknownValue() string { return "" }
 
 // Shared implements kube's sharing of texts.
 func (p *placed) Shared() []*string { return append(sharedLabels(p.on), &p.driver) }

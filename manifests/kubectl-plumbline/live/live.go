@@ -38,7 +38,7 @@ func Terminal(in, out *os.File) bool {
 
 // Show draws views on a terminal until the user quits, the channel is closed or ctx ends.
 func Show(ctx context.Context, in, out *os.File, views <-chan View) error {
-	p := tea.NewProgram(screen{pen: why.NewPen(out)}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler())
+	p := tea.NewProgram(screen{printer: why.NewPrinter(out)}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler())
 	go func() {
 		for v := range views {
 			p.Send(v)
@@ -54,7 +54,7 @@ func Show(ctx context.Context, in, out *os.File, views <-chan View) error {
 // Print writes views as text, one below the other.
 func Print(w io.Writer, views <-chan View) {
 	for v := range views {
-		s := screen{view: v, pen: why.PlainPen(w)}
+		s := screen{view: v, printer: why.PlainPrinter(w)}
 		fmt.Fprintf(w, "%s\n%s\n", s.title(), strings.TrimRight(s.list(true), "\n"))
 	}
 }
@@ -68,9 +68,9 @@ const (
 
 // screen is the state of what is drawn.
 type screen struct {
-	pen    *why.Pen
-	view   View
-	height int
+	printer *why.Printer
+	view    View
+	height  int
 	// order is an index of orders; selected the key of the database that the cursor is on.
 	order    int
 	selected string
@@ -229,13 +229,13 @@ func (s screen) list(whole bool) string {
 		return b.String()
 	}
 	var bars, words strings.Builder
-	s.pen.To(&bars).Stacks(all)
+	s.printer.To(&bars).Stacks(all)
 	cursor := s.cursor(all)
 	if whole {
-		s.pen.To(&words).Words(all...)
+		s.printer.To(&words).Words(all...)
 		return b.String() + bars.String() + words.String()
 	}
-	s.pen.To(&words).Words(all[cursor])
+	s.printer.To(&words).Words(all[cursor])
 	lines := strings.Split(strings.TrimRight(bars.String(), "\n"), "\n")
 	for i := range lines {
 		mark := "  "
@@ -256,7 +256,7 @@ func (s screen) list(whole bool) string {
 func (s screen) all() string {
 	found := s.sorted()
 	var b strings.Builder
-	s.pen.To(&b).Why(found[s.cursor(found)])
+	s.printer.To(&b).Why(found[s.cursor(found)])
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	room := max(1, s.height-4)
 	first := min(s.offset, max(0, len(lines)-room))

@@ -31,7 +31,7 @@ func view(t *testing.T) View {
 // typed is a screen after messages: views, sizes, and names of keys.
 func typed(t *testing.T, messages ...any) screen {
 	t.Helper()
-	var model tea.Model = screen{pen: why.PlainPen(nil), height: 40}
+	var model tea.Model = screen{printer: why.PlainPrinter(nil), height: 40}
 	for _, m := range messages {
 		if name, ok := m.(string); ok {
 			named := map[string]tea.KeyType{"up": tea.KeyUp, "down": tea.KeyDown, "enter": tea.KeyEnter, "esc": tea.KeyEsc, "pgdown": tea.KeyPgDown, " ": tea.KeySpace}

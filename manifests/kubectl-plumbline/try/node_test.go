@@ -190,12 +190,21 @@ func TestClaim(t *testing.T) {
 	s, kubeconfig := shopping(t)
 	dir := programs(t)
 	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
-	fakeNode(t, s, running, runs(t, dir))
-	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json")
+	run := runs(t, dir)
+	var secrets []any
+	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
+		secrets, _, _ = unstructured.NestedSlice(pod.Object, "spec", "imagePullSecrets")
+		run(pod)
+	})
+	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--pull-secret=ours", "--pull-secret=theirs",
+		"--for=10s", "--output=json")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
 	noJob(t, s)
+	if got := fmt.Sprint(secrets); got != "[map[name:ours] map[name:theirs]]" {
+		t.Errorf("the pod's images are pulled with %s", got)
+	}
 	f := only(t, out.Bytes())
 	if f.Name != "shop/data" || f.Target.Node != "here" || f.Target.Server != "shop" || f.Target.Volume != "pv-1" || f.Target.StorageClass != "standard" ||
 		f.Statement == nil || *f.Statement.Count < 20 {

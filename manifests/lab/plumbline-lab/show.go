@@ -73,13 +73,13 @@ func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 	// they wait for.
 	tick := time.NewTicker(max(500*time.Millisecond, time.Duration(v.lab.Interval)/4))
 	defer tick.Stop()
-	for told := time.Now(); ; {
+	for reported := time.Now(); ; {
 		missing, err := v.missing(ctx)
 		if err == nil && len(missing) == 0 {
 			return nil
 		}
-		if time.Since(told) >= tellEvery {
-			told = time.Now()
+		if time.Since(reported) >= tellEvery {
+			reported = time.Now()
 			fmt.Println("still waiting for", awaited(missing, err))
 		}
 		select {

@@ -173,7 +173,7 @@ func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error 
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	s := supervise.At(lab.Dir)
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	start := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -192,8 +192,8 @@ func awaitReady(ctx context.Context, lab *config.Lab, wait time.Duration) error 
 				return fmt.Errorf("%s ended: %s", p.Name, ending(lab.Dir, p))
 			case !p.Up():
 				waiting = append(waiting, p.Name)
-			case !told[p.Name]:
-				told[p.Name] = true
+			case !reported[p.Name]:
+				reported[p.Name] = true
 				fmt.Printf("%5.1fs  %s\n", time.Since(start).Seconds(), p.Name)
 			}
 		}

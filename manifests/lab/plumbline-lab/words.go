@@ -17,9 +17,9 @@ import (
 
 // teller describes in words what a running lab's classes do.
 type teller struct {
-	lab *config.Lab
-	api promv1.API
-	pen *why.Pen
+	lab     *config.Lab
+	api     promv1.API
+	printer *why.Printer
 	// printed are the verdicts that were last put into words, by class.
 	printed map[string]why.Verdict
 }
@@ -29,7 +29,7 @@ func newTeller(lab *config.Lab) (*teller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &teller{lab, promv1.NewAPI(client), why.NewPen(os.Stdout), map[string]why.Verdict{}}, nil
+	return &teller{lab, promv1.NewAPI(client), why.NewPrinter(os.Stdout), map[string]why.Verdict{}}, nil
 }
 
 // find returns a finding for each class that has data.
@@ -53,7 +53,7 @@ func (t *teller) find(ctx context.Context, window time.Duration) (findings []*wh
 func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
 	findings, err := t.find(ctx, window)
 	if err == nil {
-		t.pen.Stacks(findings)
+		t.printer.Stacks(findings)
 		t.say(findings)
 	}
 	return findings, err
@@ -65,7 +65,7 @@ func (t *teller) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.pen.Stacks(findings)
+	t.printer.Stacks(findings)
 	t.say(slices.DeleteFunc(findings, func(f *why.Finding) bool {
 		before, ok := t.printed[f.Target.Class]
 		return ok && before.Same(f.Verdict)
@@ -74,7 +74,7 @@ func (t *teller) live(ctx context.Context) error {
 }
 
 func (t *teller) say(findings []*why.Finding) {
-	t.pen.Words(findings...)
+	t.printer.Words(findings...)
 	for _, f := range findings {
 		t.printed[f.Target.Class] = f.Verdict
 	}
@@ -94,6 +94,6 @@ func showWhy(ctx context.Context, o options, class string, window time.Duration)
 	if err != nil {
 		return err
 	}
-	t.pen.Why(f)
+	t.printer.Why(f)
 	return nil
 }

@@ -113,14 +113,14 @@ func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) fl
 // described is what the agent exports on the servers that it tracks.
 func described(m agentproc.Metrics) string {
 	var text strings.Builder
-	for _, name := range []string{"query_backends", "query_servers_unfollowed", "query_attach_errors_total", "query_lost_total", "query_news_lost_total"} {
+	for _, name := range []string{"query_processes", "query_servers_unfollowed", "query_attach_errors_total", "query_lost_total", "query_process_events_lost_total"} {
 		fmt.Fprintf(&text, "%s %v, ", name, m.Sum("plumbline_"+name))
 	}
 	return text.String()
 }
 
-// deputiesLogged matches the agent's log of how many deputies each of its programs that may be preempted has.
-var deputiesLogged = regexp.MustCompile(`\bdeputies=(\d+)`)
+// backupsLogged matches the agent's log of how many backup programs each of its programs that may be preempted has.
+var backupsLogged = regexp.MustCompile(`\bbackups=(\d+)`)
 
 // losses reads the agent's metrics of its own losses.
 func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
@@ -138,12 +138,12 @@ func (a *agent) losses(t *rig.Scope, out *outcome.Outcome) {
 			out.Missed[strings.Join(name, " ")] = n
 		}
 	}
-	deputies := deputiesLogged.FindStringSubmatch(a.process.Log.String())
-	if deputies == nil && out.Query.Works {
-		t.Check(errors.New("the agent does not log how many deputies its programs have"))
+	backups := backupsLogged.FindStringSubmatch(a.process.Log.String())
+	if backups == nil && out.Query.Works {
+		t.Check(errors.New("the agent does not log how many backup programs its programs have"))
 	}
-	out.Deputies = deputies != nil && deputies[1] != "0"
-	for _, name := range []string{"query_lost", "query_news_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
+	out.Backups = backups != nil && backups[1] != "0"
+	for _, name := range []string{"query_lost", "query_process_events_lost", "replica_lost", "replica_unmatched", "replica_resyncs"} {
 		out.Lost += uint64(m.Sum("plumbline_" + name + "_total"))
 		for _, one := range m["plumbline_"+name+"_total"].GetMetric() {
 			if n := one.GetCounter().GetValue(); n > 0 {

@@ -27,11 +27,11 @@ type Outcome struct {
 	// Slept is how long statements were to sleep, Waited their phase wait, in seconds.
 	Slept  float64 `json:"slept_seconds"`
 	Waited float64 `json:"waited_seconds"`
-	// Missed are the runs that the kernel left out, by program of the agent; with deputies at most so many events, of
-	// anybody. Lost is what the agent reports as lost.
-	Missed   map[string]uint64 `json:"missed"`
-	Deputies bool              `json:"deputies"`
-	Lost     uint64            `json:"lost"`
+	// Missed are the runs that the kernel left out, by program of the agent; with backup programs at most so many events,
+	// of anybody. Lost is what the agent reports as lost.
+	Missed  map[string]uint64 `json:"missed"`
+	Backups bool              `json:"backups"`
+	Lost    uint64            `json:"lost"`
 	// NoVolume means that no Longhorn volume was requested.
 	NoVolume bool `json:"no_volume,omitempty"`
 	// Requests are those between a Longhorn engine and its replicas, made by us and counted by the agent.
@@ -140,10 +140,10 @@ func (d Delay) String() string {
 	return fmt.Sprintf("%.3f ms seen of %.3f, beside %.3f without it, and %.3f waited for", 1e3*d.Added(), 1e3*d.Truth, 1e3*d.Alone, 1e3*d.Waited)
 }
 
-// tolerated is how many events may be reported as missed. Where tasks are preempted within programs, these have
-// deputies, and what is reported is a bound for the events of all tasks: a client's, or the agent's own. An emulator
-// preempts within a program far more often than a machine does: with 1 in 100 of our own events the deputies still do
-// what they are for, as one program alone misses more. Everywhere, an interrupt may end a block request while
+// tolerated is how many events may be reported as missed. Where tasks are preempted within programs, these have backup
+// programs, and what is reported is a bound for the events of all tasks: a client's, or the agent's own. An emulator
+// preempts within a program far more often than a machine does: with 1 in 100 of our own events the backup programs
+// still do what they are for, as one program alone misses more. Everywhere, an interrupt may end a block request while
 // another one's end is measured. In any case, no statement and no request may be missing.
 func (o Outcome) tolerated() uint64 {
 	statements, _ := Sum(o.Statements)
@@ -151,7 +151,7 @@ func (o Outcome) tolerated() uint64 {
 	nvme, _ := Sum(o.NVMePaths.Commands)
 	iscsi, _ := Sum(o.ISCSIPaths.Commands)
 	most := (statements + requests + nvme + iscsi) / 100
-	if _, interrupted := o.MissedRuns(); !o.Deputies {
+	if _, interrupted := o.MissedRuns(); !o.Backups {
 		return min(most, interrupted)
 	}
 	return most
@@ -203,7 +203,7 @@ func (o Outcome) Wrong() []string {
 		say("%d runs of the agent's programs were missed: %v", missed, o.Missed)
 	}
 	// What a missed run leaves, such as an end whose beginning was missed, is reported as lost, too.
-	if o.Lost > 0 && (!o.Deputies || o.Lost > missed) {
+	if o.Lost > 0 && (!o.Backups || o.Lost > missed) {
 		say("%d events lost", o.Lost)
 	}
 	return wrong

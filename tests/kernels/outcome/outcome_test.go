@@ -30,9 +30,9 @@ func TestWrong(t *testing.T) {
 		t.Errorf("nothing is wrong, but: %q", wrong)
 	}
 	bounded := fine()
-	bounded.Missed, bounded.Deputies = map[string]uint64{"query sched_switch": 7, "replica files": 3}, true
+	bounded.Missed, bounded.Backups = map[string]uint64{"query sched_switch": 7, "replica files": 3}, true
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
-		t.Errorf("10 of 1,000 events at most were missed by deputies, and of ours none: %q", wrong)
+		t.Errorf("10 of 1,000 events at most were missed by backup programs, and of ours none: %q", wrong)
 	}
 	bounded.Lost = 10
 	if wrong := bounded.Wrong(); len(wrong) > 0 {
@@ -69,10 +69,10 @@ func TestWrong(t *testing.T) {
 		{"40 runs of the agent's programs were missed: map[disk disk_request_ends:1 query task_waking:39]", func(o *Outcome) { o.Missed = map[string]uint64{"disk disk_request_ends": 1, "query task_waking": 39} }},
 		{"1 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = map[string]uint64{"query task_waking": 1} }},
 		{"41 runs of the agent's programs were missed", func(o *Outcome) { o.Missed = map[string]uint64{"disk disk_request_ends": 41} }},
-		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Deputies = map[string]uint64{"query task_waking": 39}, true }},
+		{"39 runs of the agent's programs were missed", func(o *Outcome) { o.Missed, o.Backups = map[string]uint64{"query task_waking": 39}, true }},
 		{"1 events lost", func(o *Outcome) { o.Lost = 1 }},
-		{"1 events lost", func(o *Outcome) { o.Lost, o.Deputies = 1, true }},
-		{"6 events lost", func(o *Outcome) { o.Lost, o.Missed, o.Deputies = 6, map[string]uint64{"query task_waking": 5}, true }},
+		{"1 events lost", func(o *Outcome) { o.Lost, o.Backups = 1, true }},
+		{"6 events lost", func(o *Outcome) { o.Lost, o.Missed, o.Backups = 6, map[string]uint64{"query task_waking": 5}, true }},
 	} {
 		o := fine()
 		c.change(&o)

@@ -256,6 +256,7 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 func (n *node) holdLock() {
 	n.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	connect := func() *pgx.Conn {
 		session, err := pgx.Connect(ctx, n.dsn("db-"+control, "postgresql-"+control))
 		n.must(err)
@@ -264,8 +265,8 @@ func (n *node) holdLock() {
 	first := connect()
 	_, err := first.Exec(ctx, "create table locked (i int); insert into locked values (0)")
 	n.must(errors.Join(err, first.Close(ctx)))
-	ended := make(chan error)
 	const sessions = 4
+	ended := make(chan error, sessions)
 	for range sessions {
 		session := connect()
 		go func() {

@@ -133,7 +133,10 @@ func (n *node) agree(namespace, claim string, wanted []answer.Culprit, more ...s
 	var installed answer.Finding
 	if err := testkit.Await(patience, func() error {
 		text, err := exec.Command(command[0], command[1:]...).Output()
-		if err == nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		} else if err == nil {
 			installed, err = blames(text, wanted)
 		}
 		return err

@@ -13,17 +13,17 @@ char LICENSE[] SEC("license") = "GPL";
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(received)
 {
-	u32 rank = arrive(ctx, &socket_crews, CREW_RECEIVED);
+	u32 rank = arrive(ctx, &socket_groups, GROUP_RECEIVED);
 
 	pass_on(ctx, &received_by, rank, 0);
-	return leave(&socket_crews, CREW_RECEIVED, rank);
+	return leave(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(sent)
 {
-	u32 rank = arrive(ctx, &socket_crews, CREW_SENT);
+	u32 rank = arrive(ctx, &socket_groups, GROUP_SENT);
 
 	pass_on(ctx, &sent_by, rank, 0);
-	return leave(&socket_crews, CREW_SENT, rank);
+	return leave(&socket_groups, GROUP_SENT, rank);
 }

@@ -13,13 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type DispatcherCrewState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
-}
-
 type DispatcherFollower uint32
 
 const (
@@ -30,21 +23,28 @@ const (
 	DispatcherFollowerFOLLOWERS          DispatcherFollower = 4
 )
 
+type DispatcherGroupState struct {
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	DispatcherMapCrews          = "crews"
 	DispatcherMapFollowed       = "followed"
+	DispatcherMapProgramGroups  = "program_groups"
 	DispatcherMapReceivedBy     = "received_by"
 	DispatcherMapSentBy         = "sent_by"
-	DispatcherMapSocketCrews    = "socket_crews"
+	DispatcherMapSocketGroups   = "socket_groups"
 	DispatcherProgReceived      = "received"
 	DispatcherProgSent          = "sent"
-	DispatcherVarDeputies       = "deputies"
+	DispatcherVarBackups        = "backups"
 	DispatcherVarPidNamespace   = "pid_namespace"
-	DispatcherVarUnusedCrew     = "unused_crew"
 	DispatcherVarUnusedFollower = "unused_follower"
+	DispatcherVarUnusedGroup    = "unused_group"
 	DispatcherVarUnusedPresence = "unused_presence"
 )
 
@@ -98,21 +98,21 @@ type DispatcherProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DispatcherMapSpecs struct {
-	Crews       *ebpf.MapSpec `ebpf:"crews"`
-	Followed    *ebpf.MapSpec `ebpf:"followed"`
-	ReceivedBy  *ebpf.MapSpec `ebpf:"received_by"`
-	SentBy      *ebpf.MapSpec `ebpf:"sent_by"`
-	SocketCrews *ebpf.MapSpec `ebpf:"socket_crews"`
+	Followed      *ebpf.MapSpec `ebpf:"followed"`
+	ProgramGroups *ebpf.MapSpec `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.MapSpec `ebpf:"received_by"`
+	SentBy        *ebpf.MapSpec `ebpf:"sent_by"`
+	SocketGroups  *ebpf.MapSpec `ebpf:"socket_groups"`
 }
 
 // DispatcherVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DispatcherVariableSpecs struct {
-	Deputies       *ebpf.VariableSpec `ebpf:"deputies"`
+	Backups        *ebpf.VariableSpec `ebpf:"backups"`
 	PidNamespace   *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	UnusedCrew     *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedFollower *ebpf.VariableSpec `ebpf:"unused_follower"`
+	UnusedGroup    *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedPresence *ebpf.VariableSpec `ebpf:"unused_presence"`
 }
 
@@ -136,20 +136,20 @@ func (o *DispatcherObjects) Close() error {
 //
 // It can be passed to LoadDispatcherObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DispatcherMaps struct {
-	Crews       *ebpf.Map `ebpf:"crews"`
-	Followed    *ebpf.Map `ebpf:"followed"`
-	ReceivedBy  *ebpf.Map `ebpf:"received_by"`
-	SentBy      *ebpf.Map `ebpf:"sent_by"`
-	SocketCrews *ebpf.Map `ebpf:"socket_crews"`
+	Followed      *ebpf.Map `ebpf:"followed"`
+	ProgramGroups *ebpf.Map `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.Map `ebpf:"received_by"`
+	SentBy        *ebpf.Map `ebpf:"sent_by"`
+	SocketGroups  *ebpf.Map `ebpf:"socket_groups"`
 }
 
 func (m *DispatcherMaps) Close() error {
 	return _DispatcherClose(
-		m.Crews,
 		m.Followed,
+		m.ProgramGroups,
 		m.ReceivedBy,
 		m.SentBy,
-		m.SocketCrews,
+		m.SocketGroups,
 	)
 }
 
@@ -157,10 +157,10 @@ func (m *DispatcherMaps) Close() error {
 //
 // It can be passed to LoadDispatcherObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DispatcherVariables struct {
-	Deputies       *ebpf.Variable `ebpf:"deputies"`
+	Backups        *ebpf.Variable `ebpf:"backups"`
 	PidNamespace   *ebpf.Variable `ebpf:"pid_namespace"`
-	UnusedCrew     *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedFollower *ebpf.Variable `ebpf:"unused_follower"`
+	UnusedGroup    *ebpf.Variable `ebpf:"unused_group"`
 	UnusedPresence *ebpf.Variable `ebpf:"unused_presence"`
 }
 

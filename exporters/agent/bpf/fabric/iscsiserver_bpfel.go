@@ -20,13 +20,6 @@ type IscsiServerController struct {
 	Subsystem uint64
 }
 
-type IscsiServerCrewState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
-}
-
 type IscsiServerExport struct {
 	_       structs.HostLayout
 	Number  uint32
@@ -43,6 +36,13 @@ type IscsiServerExportKey struct {
 	Port      uint64
 	Namespace uint32
 	Pad       uint32
+}
+
+type IscsiServerGroupState struct {
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
 }
 
 type IscsiServerLatency struct {
@@ -177,7 +177,6 @@ type IscsiServerSession struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	IscsiServerMapControllers          = "controllers"
-	IscsiServerMapCrews                = "crews"
 	IscsiServerMapDisks                = "disks"
 	IscsiServerMapEvents               = "events"
 	IscsiServerMapExports              = "exports"
@@ -186,13 +185,14 @@ const (
 	IscsiServerMapLogins               = "logins"
 	IscsiServerMapOlder                = "older"
 	IscsiServerMapOperations           = "operations"
+	IscsiServerMapProgramGroups        = "program_groups"
 	IscsiServerMapReceivedBy           = "received_by"
 	IscsiServerMapScratch              = "scratch"
 	IscsiServerMapSentBy               = "sent_by"
 	IscsiServerMapServerEvents         = "server_events"
 	IscsiServerMapServers              = "servers"
 	IscsiServerMapSessions             = "sessions"
-	IscsiServerMapSocketCrews          = "socket_crews"
+	IscsiServerMapSocketGroups         = "socket_groups"
 	IscsiServerMapUnanswered           = "unanswered"
 	IscsiServerProgServerInet6Received = "server_inet6_received"
 	IscsiServerProgServerInet6Sent     = "server_inet6_sent"
@@ -203,13 +203,13 @@ const (
 	IscsiServerProgServerSent          = "server_sent"
 	IscsiServerProgServerSockets       = "server_sockets"
 	IscsiServerVarAttached             = "attached"
-	IscsiServerVarDeputies             = "deputies"
+	IscsiServerVarBackups              = "backups"
 	IscsiServerVarLastNumber           = "last_number"
 	IscsiServerVarLastSession          = "last_session"
 	IscsiServerVarPidNamespace         = "pid_namespace"
-	IscsiServerVarUnusedCrew           = "unused_crew"
 	IscsiServerVarUnusedEvent          = "unused_event"
 	IscsiServerVarUnusedFollower       = "unused_follower"
+	IscsiServerVarUnusedGroup          = "unused_group"
 	IscsiServerVarUnusedOp             = "unused_op"
 	IscsiServerVarUnusedParsed         = "unused_parsed"
 	IscsiServerVarUnusedPresence       = "unused_presence"
@@ -273,24 +273,24 @@ type IscsiServerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type IscsiServerMapSpecs struct {
-	Controllers  *ebpf.MapSpec `ebpf:"controllers"`
-	Crews        *ebpf.MapSpec `ebpf:"crews"`
-	Disks        *ebpf.MapSpec `ebpf:"disks"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
-	Exports      *ebpf.MapSpec `ebpf:"exports"`
-	Followed     *ebpf.MapSpec `ebpf:"followed"`
-	Latencies    *ebpf.MapSpec `ebpf:"latencies"`
-	Logins       *ebpf.MapSpec `ebpf:"logins"`
-	Older        *ebpf.MapSpec `ebpf:"older"`
-	Operations   *ebpf.MapSpec `ebpf:"operations"`
-	ReceivedBy   *ebpf.MapSpec `ebpf:"received_by"`
-	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
-	SentBy       *ebpf.MapSpec `ebpf:"sent_by"`
-	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
-	Servers      *ebpf.MapSpec `ebpf:"servers"`
-	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
-	SocketCrews  *ebpf.MapSpec `ebpf:"socket_crews"`
-	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
+	Controllers   *ebpf.MapSpec `ebpf:"controllers"`
+	Disks         *ebpf.MapSpec `ebpf:"disks"`
+	Events        *ebpf.MapSpec `ebpf:"events"`
+	Exports       *ebpf.MapSpec `ebpf:"exports"`
+	Followed      *ebpf.MapSpec `ebpf:"followed"`
+	Latencies     *ebpf.MapSpec `ebpf:"latencies"`
+	Logins        *ebpf.MapSpec `ebpf:"logins"`
+	Older         *ebpf.MapSpec `ebpf:"older"`
+	Operations    *ebpf.MapSpec `ebpf:"operations"`
+	ProgramGroups *ebpf.MapSpec `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.MapSpec `ebpf:"received_by"`
+	Scratch       *ebpf.MapSpec `ebpf:"scratch"`
+	SentBy        *ebpf.MapSpec `ebpf:"sent_by"`
+	ServerEvents  *ebpf.MapSpec `ebpf:"server_events"`
+	Servers       *ebpf.MapSpec `ebpf:"servers"`
+	Sessions      *ebpf.MapSpec `ebpf:"sessions"`
+	SocketGroups  *ebpf.MapSpec `ebpf:"socket_groups"`
+	Unanswered    *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
 // IscsiServerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -298,13 +298,13 @@ type IscsiServerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type IscsiServerVariableSpecs struct {
 	Attached          *ebpf.VariableSpec `ebpf:"attached"`
-	Deputies          *ebpf.VariableSpec `ebpf:"deputies"`
+	Backups           *ebpf.VariableSpec `ebpf:"backups"`
 	LastNumber        *ebpf.VariableSpec `ebpf:"last_number"`
 	LastSession       *ebpf.VariableSpec `ebpf:"last_session"`
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -332,30 +332,29 @@ func (o *IscsiServerObjects) Close() error {
 //
 // It can be passed to LoadIscsiServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type IscsiServerMaps struct {
-	Controllers  *ebpf.Map `ebpf:"controllers"`
-	Crews        *ebpf.Map `ebpf:"crews"`
-	Disks        *ebpf.Map `ebpf:"disks"`
-	Events       *ebpf.Map `ebpf:"events"`
-	Exports      *ebpf.Map `ebpf:"exports"`
-	Followed     *ebpf.Map `ebpf:"followed"`
-	Latencies    *ebpf.Map `ebpf:"latencies"`
-	Logins       *ebpf.Map `ebpf:"logins"`
-	Older        *ebpf.Map `ebpf:"older"`
-	Operations   *ebpf.Map `ebpf:"operations"`
-	ReceivedBy   *ebpf.Map `ebpf:"received_by"`
-	Scratch      *ebpf.Map `ebpf:"scratch"`
-	SentBy       *ebpf.Map `ebpf:"sent_by"`
-	ServerEvents *ebpf.Map `ebpf:"server_events"`
-	Servers      *ebpf.Map `ebpf:"servers"`
-	Sessions     *ebpf.Map `ebpf:"sessions"`
-	SocketCrews  *ebpf.Map `ebpf:"socket_crews"`
-	Unanswered   *ebpf.Map `ebpf:"unanswered"`
+	Controllers   *ebpf.Map `ebpf:"controllers"`
+	Disks         *ebpf.Map `ebpf:"disks"`
+	Events        *ebpf.Map `ebpf:"events"`
+	Exports       *ebpf.Map `ebpf:"exports"`
+	Followed      *ebpf.Map `ebpf:"followed"`
+	Latencies     *ebpf.Map `ebpf:"latencies"`
+	Logins        *ebpf.Map `ebpf:"logins"`
+	Older         *ebpf.Map `ebpf:"older"`
+	Operations    *ebpf.Map `ebpf:"operations"`
+	ProgramGroups *ebpf.Map `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.Map `ebpf:"received_by"`
+	Scratch       *ebpf.Map `ebpf:"scratch"`
+	SentBy        *ebpf.Map `ebpf:"sent_by"`
+	ServerEvents  *ebpf.Map `ebpf:"server_events"`
+	Servers       *ebpf.Map `ebpf:"servers"`
+	Sessions      *ebpf.Map `ebpf:"sessions"`
+	SocketGroups  *ebpf.Map `ebpf:"socket_groups"`
+	Unanswered    *ebpf.Map `ebpf:"unanswered"`
 }
 
 func (m *IscsiServerMaps) Close() error {
 	return _IscsiServerClose(
 		m.Controllers,
-		m.Crews,
 		m.Disks,
 		m.Events,
 		m.Exports,
@@ -364,13 +363,14 @@ func (m *IscsiServerMaps) Close() error {
 		m.Logins,
 		m.Older,
 		m.Operations,
+		m.ProgramGroups,
 		m.ReceivedBy,
 		m.Scratch,
 		m.SentBy,
 		m.ServerEvents,
 		m.Servers,
 		m.Sessions,
-		m.SocketCrews,
+		m.SocketGroups,
 		m.Unanswered,
 	)
 }
@@ -380,13 +380,13 @@ func (m *IscsiServerMaps) Close() error {
 // It can be passed to LoadIscsiServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type IscsiServerVariables struct {
 	Attached          *ebpf.Variable `ebpf:"attached"`
-	Deputies          *ebpf.Variable `ebpf:"deputies"`
+	Backups           *ebpf.Variable `ebpf:"backups"`
 	LastNumber        *ebpf.Variable `ebpf:"last_number"`
 	LastSession       *ebpf.Variable `ebpf:"last_session"`
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
-	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

@@ -17,7 +17,6 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	NvmeServerMapControllers          = "controllers"
-	NvmeServerMapCrews                = "crews"
 	NvmeServerMapDisks                = "disks"
 	NvmeServerMapEvents               = "events"
 	NvmeServerMapExports              = "exports"
@@ -26,13 +25,14 @@ const (
 	NvmeServerMapLogins               = "logins"
 	NvmeServerMapOlder                = "older"
 	NvmeServerMapOperations           = "operations"
+	NvmeServerMapProgramGroups        = "program_groups"
 	NvmeServerMapReceivedBy           = "received_by"
 	NvmeServerMapScratch              = "scratch"
 	NvmeServerMapSentBy               = "sent_by"
 	NvmeServerMapServerEvents         = "server_events"
 	NvmeServerMapServers              = "servers"
 	NvmeServerMapSessions             = "sessions"
-	NvmeServerMapSocketCrews          = "socket_crews"
+	NvmeServerMapSocketGroups         = "socket_groups"
 	NvmeServerMapUnanswered           = "unanswered"
 	NvmeServerProgServerInet6Received = "server_inet6_received"
 	NvmeServerProgServerInet6Sent     = "server_inet6_sent"
@@ -43,13 +43,13 @@ const (
 	NvmeServerProgServerSent          = "server_sent"
 	NvmeServerProgServerSockets       = "server_sockets"
 	NvmeServerVarAttached             = "attached"
-	NvmeServerVarDeputies             = "deputies"
+	NvmeServerVarBackups              = "backups"
 	NvmeServerVarLastNumber           = "last_number"
 	NvmeServerVarLastSession          = "last_session"
 	NvmeServerVarPidNamespace         = "pid_namespace"
-	NvmeServerVarUnusedCrew           = "unused_crew"
 	NvmeServerVarUnusedEvent          = "unused_event"
 	NvmeServerVarUnusedFollower       = "unused_follower"
+	NvmeServerVarUnusedGroup          = "unused_group"
 	NvmeServerVarUnusedOp             = "unused_op"
 	NvmeServerVarUnusedParsed         = "unused_parsed"
 	NvmeServerVarUnusedPresence       = "unused_presence"
@@ -113,24 +113,24 @@ type NvmeServerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type NvmeServerMapSpecs struct {
-	Controllers  *ebpf.MapSpec `ebpf:"controllers"`
-	Crews        *ebpf.MapSpec `ebpf:"crews"`
-	Disks        *ebpf.MapSpec `ebpf:"disks"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
-	Exports      *ebpf.MapSpec `ebpf:"exports"`
-	Followed     *ebpf.MapSpec `ebpf:"followed"`
-	Latencies    *ebpf.MapSpec `ebpf:"latencies"`
-	Logins       *ebpf.MapSpec `ebpf:"logins"`
-	Older        *ebpf.MapSpec `ebpf:"older"`
-	Operations   *ebpf.MapSpec `ebpf:"operations"`
-	ReceivedBy   *ebpf.MapSpec `ebpf:"received_by"`
-	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
-	SentBy       *ebpf.MapSpec `ebpf:"sent_by"`
-	ServerEvents *ebpf.MapSpec `ebpf:"server_events"`
-	Servers      *ebpf.MapSpec `ebpf:"servers"`
-	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
-	SocketCrews  *ebpf.MapSpec `ebpf:"socket_crews"`
-	Unanswered   *ebpf.MapSpec `ebpf:"unanswered"`
+	Controllers   *ebpf.MapSpec `ebpf:"controllers"`
+	Disks         *ebpf.MapSpec `ebpf:"disks"`
+	Events        *ebpf.MapSpec `ebpf:"events"`
+	Exports       *ebpf.MapSpec `ebpf:"exports"`
+	Followed      *ebpf.MapSpec `ebpf:"followed"`
+	Latencies     *ebpf.MapSpec `ebpf:"latencies"`
+	Logins        *ebpf.MapSpec `ebpf:"logins"`
+	Older         *ebpf.MapSpec `ebpf:"older"`
+	Operations    *ebpf.MapSpec `ebpf:"operations"`
+	ProgramGroups *ebpf.MapSpec `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.MapSpec `ebpf:"received_by"`
+	Scratch       *ebpf.MapSpec `ebpf:"scratch"`
+	SentBy        *ebpf.MapSpec `ebpf:"sent_by"`
+	ServerEvents  *ebpf.MapSpec `ebpf:"server_events"`
+	Servers       *ebpf.MapSpec `ebpf:"servers"`
+	Sessions      *ebpf.MapSpec `ebpf:"sessions"`
+	SocketGroups  *ebpf.MapSpec `ebpf:"socket_groups"`
+	Unanswered    *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
 // NvmeServerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -138,13 +138,13 @@ type NvmeServerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type NvmeServerVariableSpecs struct {
 	Attached          *ebpf.VariableSpec `ebpf:"attached"`
-	Deputies          *ebpf.VariableSpec `ebpf:"deputies"`
+	Backups           *ebpf.VariableSpec `ebpf:"backups"`
 	LastNumber        *ebpf.VariableSpec `ebpf:"last_number"`
 	LastSession       *ebpf.VariableSpec `ebpf:"last_session"`
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -172,30 +172,29 @@ func (o *NvmeServerObjects) Close() error {
 //
 // It can be passed to LoadNvmeServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type NvmeServerMaps struct {
-	Controllers  *ebpf.Map `ebpf:"controllers"`
-	Crews        *ebpf.Map `ebpf:"crews"`
-	Disks        *ebpf.Map `ebpf:"disks"`
-	Events       *ebpf.Map `ebpf:"events"`
-	Exports      *ebpf.Map `ebpf:"exports"`
-	Followed     *ebpf.Map `ebpf:"followed"`
-	Latencies    *ebpf.Map `ebpf:"latencies"`
-	Logins       *ebpf.Map `ebpf:"logins"`
-	Older        *ebpf.Map `ebpf:"older"`
-	Operations   *ebpf.Map `ebpf:"operations"`
-	ReceivedBy   *ebpf.Map `ebpf:"received_by"`
-	Scratch      *ebpf.Map `ebpf:"scratch"`
-	SentBy       *ebpf.Map `ebpf:"sent_by"`
-	ServerEvents *ebpf.Map `ebpf:"server_events"`
-	Servers      *ebpf.Map `ebpf:"servers"`
-	Sessions     *ebpf.Map `ebpf:"sessions"`
-	SocketCrews  *ebpf.Map `ebpf:"socket_crews"`
-	Unanswered   *ebpf.Map `ebpf:"unanswered"`
+	Controllers   *ebpf.Map `ebpf:"controllers"`
+	Disks         *ebpf.Map `ebpf:"disks"`
+	Events        *ebpf.Map `ebpf:"events"`
+	Exports       *ebpf.Map `ebpf:"exports"`
+	Followed      *ebpf.Map `ebpf:"followed"`
+	Latencies     *ebpf.Map `ebpf:"latencies"`
+	Logins        *ebpf.Map `ebpf:"logins"`
+	Older         *ebpf.Map `ebpf:"older"`
+	Operations    *ebpf.Map `ebpf:"operations"`
+	ProgramGroups *ebpf.Map `ebpf:"program_groups"`
+	ReceivedBy    *ebpf.Map `ebpf:"received_by"`
+	Scratch       *ebpf.Map `ebpf:"scratch"`
+	SentBy        *ebpf.Map `ebpf:"sent_by"`
+	ServerEvents  *ebpf.Map `ebpf:"server_events"`
+	Servers       *ebpf.Map `ebpf:"servers"`
+	Sessions      *ebpf.Map `ebpf:"sessions"`
+	SocketGroups  *ebpf.Map `ebpf:"socket_groups"`
+	Unanswered    *ebpf.Map `ebpf:"unanswered"`
 }
 
 func (m *NvmeServerMaps) Close() error {
 	return _NvmeServerClose(
 		m.Controllers,
-		m.Crews,
 		m.Disks,
 		m.Events,
 		m.Exports,
@@ -204,13 +203,14 @@ func (m *NvmeServerMaps) Close() error {
 		m.Logins,
 		m.Older,
 		m.Operations,
+		m.ProgramGroups,
 		m.ReceivedBy,
 		m.Scratch,
 		m.SentBy,
 		m.ServerEvents,
 		m.Servers,
 		m.Sessions,
-		m.SocketCrews,
+		m.SocketGroups,
 		m.Unanswered,
 	)
 }
@@ -220,13 +220,13 @@ func (m *NvmeServerMaps) Close() error {
 // It can be passed to LoadNvmeServerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type NvmeServerVariables struct {
 	Attached          *ebpf.Variable `ebpf:"attached"`
-	Deputies          *ebpf.Variable `ebpf:"deputies"`
+	Backups           *ebpf.Variable `ebpf:"backups"`
 	LastNumber        *ebpf.Variable `ebpf:"last_number"`
 	LastSession       *ebpf.Variable `ebpf:"last_session"`
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
-	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

@@ -10,9 +10,9 @@
 #ifndef __PLUMBLINE_SERVER_H__
 #define __PLUMBLINE_SERVER_H__
 
-#include "../deputies.h"
+#include "../backups.h"
 
-/* Scratch memory: a room for each program that needs some, and for each of its deputies. */
+/* Scratch memory: a room for each program that needs some, and for each of its backup programs. */
 enum server_room {
 	ROOM_RECEIVED,
 	ROOM_RECEIVED_INET6,
@@ -20,7 +20,7 @@ enum server_room {
 	ROOM_SENT_INET6,
 	ROOMS,
 };
-#define EXPORT_ROOMS (ROOMS * (1 + MAX_DEPUTIES))
+#define EXPORT_ROOMS (ROOMS * (1 + MAX_BACKUPS))
 
 #include "fabric.h"
 #include "../followed.h"
@@ -76,7 +76,7 @@ struct lane {
 	u32 understood; /* messages, one after the other */
 	u8 have;        /* bytes of the header */
 	u8 in;          /* it is known where messages begin */
-	u8 attended;    /* who has seen the call at hand; see ../deputies.h */
+	u8 attended;    /* who has seen the call at hand; see ../backups.h */
 	u8 pad;
 	struct message message;
 	u8 header[HEADER_ROOM];

@@ -1,4 +1,4 @@
-/* How a program comes to run in the task that has called on a socket (see ../query/boundary.h), for targets in user
+/* How a program comes to run in the task that has called on a socket (see ../query/hooks.h), for targets in user
  * space; and what reports which of their sockets are open.
  */
 #ifndef __PLUMBLINE_SERVER_PROGRAMS_H__
@@ -14,7 +14,7 @@ int BPF_PROG(server_received, struct sock *sk, int result, int flags)
 	if (is_server() && !(flags & MSG_PEEK))
 		received(rank, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
 	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
-	return leave(&socket_crews, CREW_RECEIVED, rank);
+	return leave(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -25,7 +25,7 @@ int BPF_PROG(server_sent, struct sock *sk, int result)
 	if (is_server())
 		sent(rank, inode_of(sk), result, ROOM_SENT);
 	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
-	return leave(&socket_crews, CREW_SENT, rank);
+	return leave(&socket_groups, GROUP_SENT, rank);
 }
 
 /* Before Linux 6.3. */

@@ -54,19 +54,19 @@ func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Messa
 	}
 }
 
-// iscsiTwin returns what the twin in Go reads from a header, in the form of the kernel's parser.
-func iscsiTwin(header []byte, toTarget bool) (Message, error) {
+// iscsiReference returns what the reference in Go reads from a header, in the form of the kernel's parser.
+func iscsiReference(header []byte, toTarget bool) (Message, error) {
 	m, err := iscsipdu.Parse(header, toTarget)
-	twin := Message{Tag: m.Tag, Lun: m.LUN, Reference: m.Reference, Bytes: m.Bytes, Rest: m.Attached + (m.Data+3)&^3, Data: m.Data,
+	reference := Message{Tag: m.Tag, Lun: m.LUN, Reference: m.Reference, Bytes: m.Bytes, Rest: m.Attached + (m.Data+3)&^3, Data: m.Data,
 		Kind: uint8(m.Kind), Op: uint8(m.Op), Scope: scopes[m.Function], Failed: bit(m.Failed), Final: bit(m.Final), Continues: bit(m.Continues), Anywhere: bit(m.Anywhere), Doubtful: bit(m.Doubtful)}
 	if m.Kind == iscsipdu.LoginRequest || m.Kind == iscsipdu.LoginResponse || m.Kind == iscsipdu.Rejected {
-		twin.Text = m.Data
+		reference.Text = m.Data
 	}
-	return twin, err
+	return reference, err
 }
 
-// nvmeTwin is the same of NVMe over TCP.
-func nvmeTwin(header []byte, toTarget bool) (Message, error) {
+// nvmeReference is the same of NVMe over TCP.
+func nvmeReference(header []byte, toTarget bool) (Message, error) {
 	m, err := nvmepdu.Parse(header, toTarget)
 	return Message{Tag: m.Tag, Lun: m.Namespace, Reference: m.Queue, Bytes: m.Bytes, Rest: m.Rest, Text: m.Text, Lead: uint16(m.Lead),
 		Kind: uint8(m.Kind), Op: uint8(m.Op), Failed: bit(m.Failed), Anywhere: bit(m.Anywhere)}, err
@@ -82,19 +82,19 @@ func bit(b bool) uint8 {
 	return 0
 }
 
-// agree fails if the kernel's parser and its twin differ about a header.
-func agree(t *testing.T, parse func([]byte, bool) (Message, bool), twin func([]byte, bool) (Message, error), header []byte, toTarget bool) (valid bool) {
+// agree fails if the kernel's parser and its reference differ about a header.
+func agree(t *testing.T, parse func([]byte, bool) (Message, bool), reference func([]byte, bool) (Message, error), header []byte, toTarget bool) (valid bool) {
 	t.Helper()
-	want, err := twin(header, toTarget)
+	want, err := reference(header, toTarget)
 	got, ok := parse(header, toTarget)
 	if ok != (err == nil) || ok && got != want {
-		t.Fatalf("%x to the target %v: the kernel has %+v, %v, its twin %+v, %v", header, toTarget, got, ok, want, err)
+		t.Fatalf("%x to the target %v: the kernel has %+v, %v, its reference %+v, %v", header, toTarget, got, ok, want, err)
 	}
 	return ok
 }
 
 // Headers of all kinds, mostly valid ones, mean the same to both.
-func TestISCSIParserTwins(t *testing.T) {
+func TestISCSIParserAgainstReference(t *testing.T) {
 	parse := parser(t, "iscsi")
 	random := rand.New(rand.NewPCG(1, 2))
 	valid := 0
@@ -115,7 +115,7 @@ func TestISCSIParserTwins(t *testing.T) {
 			header[4], header[5], header[6] = 0, 0, 0
 		}
 		for _, toTarget := range []bool{false, true} {
-			if agree(t, parse, iscsiTwin, header, toTarget) {
+			if agree(t, parse, iscsiReference, header, toTarget) {
 				valid++
 			}
 		}
@@ -126,7 +126,7 @@ func TestISCSIParserTwins(t *testing.T) {
 }
 
 // The same of NVMe over TCP.
-func TestNVMeParserTwins(t *testing.T) {
+func TestNVMeParserAgainstReference(t *testing.T) {
 	parse := parser(t, "nvme")
 	random := rand.New(rand.NewPCG(1, 2))
 	lengths := []byte{128, 128, 24, 24, 72, 24, 24, 24, 0, 24}
@@ -146,7 +146,7 @@ func TestNVMeParserTwins(t *testing.T) {
 		header[8] = []byte{0, 1, 2, 9, 0x18, 0x7f}[random.IntN(6)]
 		header[12] &= 1
 		for _, toTarget := range []bool{false, true} {
-			if agree(t, parse, nvmeTwin, header, toTarget) {
+			if agree(t, parse, nvmeReference, header, toTarget) {
 				valid++
 			}
 		}
@@ -156,24 +156,24 @@ func TestNVMeParserTwins(t *testing.T) {
 	}
 }
 
-// FuzzNVMeParserTwins is the same for whatever comes.
-func FuzzNVMeParserTwins(f *testing.F) {
+// FuzzNVMeParserAgainstReference is the same for whatever comes.
+func FuzzNVMeParserAgainstReference(f *testing.F) {
 	parse := parser(f, "nvme")
 	f.Add(make([]byte, nvmepdu.HeaderMax), true)
 	f.Fuzz(func(t *testing.T, header []byte, toTarget bool) {
 		if len(header) == nvmepdu.HeaderMax {
-			agree(t, parse, nvmeTwin, header, toTarget)
+			agree(t, parse, nvmeReference, header, toTarget)
 		}
 	})
 }
 
-// FuzzISCSIParserTwins is the same for whatever comes.
-func FuzzISCSIParserTwins(f *testing.F) {
+// FuzzISCSIParserAgainstReference is the same for whatever comes.
+func FuzzISCSIParserAgainstReference(f *testing.F) {
 	parse := parser(f, "iscsi")
 	f.Add(make([]byte, iscsipdu.HeaderSize), true)
 	f.Fuzz(func(t *testing.T, header []byte, toTarget bool) {
 		if len(header) == iscsipdu.HeaderSize {
-			agree(t, parse, iscsiTwin, header, toTarget)
+			agree(t, parse, iscsiReference, header, toTarget)
 		}
 	})
 }

@@ -9,7 +9,7 @@
 
 #include "connection.h"
 
-/* What census counts: the processes and threads that are followed, by server. Not those that have ended and that
+/* What snapshot counts: the processes and threads that are followed, by server. Not those that have ended and that
  * their parents have not waited for yet: some never do. */
 struct population {
 	u64 backends[MAX_SERVERS];
@@ -277,7 +277,7 @@ static __always_inline u64 count_unheard(struct backend *b, struct task_struct *
 /* Counts what is followed, because task storage cannot be listed from user space, and writes a
  * struct activity for each task that does something. */
 SEC("iter/task")
-int census(struct bpf_iter__task *ctx)
+int snapshot(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	u32 zero = 0;

@@ -154,7 +154,7 @@ static __always_inline void sent_held(struct backend *b, struct connection *c, s
 	proto_sent(b, c, task);
 }
 
-#include "boundary.h"
+#include "hooks.h"
 
 /* No program. A call of it does nothing; but a program that has one keeps its stack to itself. Without, since
  * Linux 6.13, a CPU has one stack for all runs of a program, because the kernel takes it that none of them falls
@@ -307,11 +307,11 @@ static __always_inline struct backend *mark(struct task_struct *task, u32 server
 	return b;
 }
 
-/* News for the agent: a process that may be a server began, or a server ended. */
+/* Process events for the agent: a process that may be a server began, or a server ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-} news SEC(".maps");
+} process_events SEC(".maps");
 
 /* A task that is followed has made another one, which has not run yet. */
 static __always_inline int forked(struct task_struct *parent, struct task_struct *child)
@@ -361,8 +361,8 @@ static __always_inline bool is_server_name(struct task_struct *task)
 
 static __always_inline void tell(u32 tgid)
 {
-	if (bpf_ringbuf_output(&news, &tgid, sizeof(tgid), 0))
-		lose(0, LOST_NEWS);
+	if (bpf_ringbuf_output(&process_events, &tgid, sizeof(tgid), 0))
+		lose(0, LOST_PROCESS_EVENTS);
 }
 
 static __always_inline int executed(struct task_struct *task)
@@ -390,17 +390,17 @@ static __always_inline int ended(struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_executed, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &crews, CREW_EXECUTED);
+	u32 rank = arrive(ctx, &program_groups, GROUP_EXECUTED);
 	executed(task);
-	return leave(&crews, CREW_EXECUTED, rank);
+	return leave(&program_groups, GROUP_EXECUTED, rank);
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(task_ended, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &crews, CREW_ENDED);
+	u32 rank = arrive(ctx, &program_groups, GROUP_ENDED);
 	ended(task);
-	return leave(&crews, CREW_ENDED, rank);
+	return leave(&program_groups, GROUP_ENDED, rank);
 }
 
 /* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. One

@@ -207,13 +207,6 @@ type QueryConnection struct {
 	Bytes       [520]uint8
 }
 
-type QueryCrewState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
-}
-
 type QueryEngine uint32
 
 const (
@@ -255,6 +248,13 @@ type QueryFlusher struct {
 	}
 }
 
+type QueryGroupState struct {
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
+}
+
 type QueryHelper struct {
 	_          structs.HostLayout
 	Since      uint64
@@ -279,19 +279,19 @@ type QueryHelper struct {
 type QueryLoss uint32
 
 const (
-	QueryLossLOST_PROTOCOL   QueryLoss = 0
-	QueryLossLOST_PIPELINE   QueryLoss = 1
-	QueryLossLOST_ENCRYPTED  QueryLoss = 2
-	QueryLossLOST_COMPRESSED QueryLoss = 3
-	QueryLossLOST_X_PROTOCOL QueryLoss = 4
-	QueryLossLOST_SERIES     QueryLoss = 5
-	QueryLossLOST_BACKEND    QueryLoss = 6
-	QueryLossLOST_CONNECTION QueryLoss = 7
-	QueryLossLOST_NEWS       QueryLoss = 8
-	QueryLossNO_ID           QueryLoss = 9
-	QueryLossNO_ID_READ      QueryLoss = 10
-	QueryLossNO_ID_PLACE_NS  QueryLoss = 11
-	QueryLossLOSSES          QueryLoss = 12
+	QueryLossLOST_PROTOCOL       QueryLoss = 0
+	QueryLossLOST_PIPELINE       QueryLoss = 1
+	QueryLossLOST_ENCRYPTED      QueryLoss = 2
+	QueryLossLOST_COMPRESSED     QueryLoss = 3
+	QueryLossLOST_X_PROTOCOL     QueryLoss = 4
+	QueryLossLOST_SERIES         QueryLoss = 5
+	QueryLossLOST_BACKEND        QueryLoss = 6
+	QueryLossLOST_CONNECTION     QueryLoss = 7
+	QueryLossLOST_PROCESS_EVENTS QueryLoss = 8
+	QueryLossNO_ID               QueryLoss = 9
+	QueryLossNO_ID_READ          QueryLoss = 10
+	QueryLossNO_ID_PLACE_NS      QueryLoss = 11
+	QueryLossLOSSES              QueryLoss = 12
 )
 
 type QueryNames struct {
@@ -390,32 +390,32 @@ const (
 	QueryMapBackends             = "backends"
 	QueryMapConnections          = "connections"
 	QueryMapCosts                = "costs"
-	QueryMapCrews                = "crews"
 	QueryMapEncryptedConnections = "encrypted_connections"
 	QueryMapEventPages           = "event_pages"
 	QueryMapFlushers             = "flushers"
 	QueryMapHanded               = "handed"
 	QueryMapHelpers              = "helpers"
 	QueryMapLost                 = "lost"
-	QueryMapNews                 = "news"
 	QueryMapNobody               = "nobody"
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
+	QueryMapProcessEvents        = "process_events"
+	QueryMapProgramGroups        = "program_groups"
 	QueryMapQueries              = "queries"
 	QueryMapQueryIds             = "query_ids"
 	QueryMapServers              = "servers"
-	QueryMapSocketCrews          = "socket_crews"
+	QueryMapSocketGroups         = "socket_groups"
 	QueryMapStatements           = "statements"
 	QueryMapTraceCompleting      = "trace_completing"
 	QueryMapTraceEvents          = "trace_events"
 	QueryMapTraceLost            = "trace_lost"
 	QueryProgAdopt               = "adopt"
-	QueryProgCensus              = "census"
 	QueryProgInet6Received       = "inet6_received"
 	QueryProgInet6Sent           = "inet6_sent"
 	QueryProgInetReceived        = "inet_received"
 	QueryProgInetSent            = "inet_sent"
+	QueryProgSnapshot            = "snapshot"
 	QueryProgSocketReceived      = "socket_received"
 	QueryProgSocketSent          = "socket_sent"
 	QueryProgTaskEnded           = "task_ended"
@@ -430,8 +430,8 @@ const (
 	QueryProgTlsWrite            = "tls_write"
 	QueryProgUnixReceived        = "unix_received"
 	QueryProgUnixSent            = "unix_sent"
+	QueryVarBackups              = "backups"
 	QueryVarBenchExtent          = "bench_extent"
-	QueryVarDeputies             = "deputies"
 	QueryVarPreemptible          = "preemptible"
 	QueryVarQueryPlaces          = "query_places"
 	QueryVarServerNames          = "server_names"
@@ -439,10 +439,10 @@ const (
 	QueryVarUnusedActivity       = "unused_activity"
 	QueryVarUnusedActivityKind   = "unused_activity_kind"
 	QueryVarUnusedCommand        = "unused_command"
-	QueryVarUnusedCrew           = "unused_crew"
 	QueryVarUnusedEventPage      = "unused_event_page"
 	QueryVarUnusedExtent         = "unused_extent"
 	QueryVarUnusedFlusher        = "unused_flusher"
+	QueryVarUnusedGroup          = "unused_group"
 	QueryVarUnusedLoss           = "unused_loss"
 	QueryVarUnusedPerQuery       = "unused_per_query"
 	QueryVarUnusedPerServer      = "unused_per_server"
@@ -498,11 +498,11 @@ type QuerySpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryProgramSpecs struct {
 	Adopt          *ebpf.ProgramSpec `ebpf:"adopt"`
-	Census         *ebpf.ProgramSpec `ebpf:"census"`
 	Inet6Received  *ebpf.ProgramSpec `ebpf:"inet6_received"`
 	Inet6Sent      *ebpf.ProgramSpec `ebpf:"inet6_sent"`
 	InetReceived   *ebpf.ProgramSpec `ebpf:"inet_received"`
 	InetSent       *ebpf.ProgramSpec `ebpf:"inet_sent"`
+	Snapshot       *ebpf.ProgramSpec `ebpf:"snapshot"`
 	SocketReceived *ebpf.ProgramSpec `ebpf:"socket_received"`
 	SocketSent     *ebpf.ProgramSpec `ebpf:"socket_sent"`
 	TaskEnded      *ebpf.ProgramSpec `ebpf:"task_ended"`
@@ -527,22 +527,22 @@ type QueryMapSpecs struct {
 	Backends             *ebpf.MapSpec `ebpf:"backends"`
 	Connections          *ebpf.MapSpec `ebpf:"connections"`
 	Costs                *ebpf.MapSpec `ebpf:"costs"`
-	Crews                *ebpf.MapSpec `ebpf:"crews"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.MapSpec `ebpf:"event_pages"`
 	Flushers             *ebpf.MapSpec `ebpf:"flushers"`
 	Handed               *ebpf.MapSpec `ebpf:"handed"`
 	Helpers              *ebpf.MapSpec `ebpf:"helpers"`
 	Lost                 *ebpf.MapSpec `ebpf:"lost"`
-	News                 *ebpf.MapSpec `ebpf:"news"`
 	Nobody               *ebpf.MapSpec `ebpf:"nobody"`
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
+	ProcessEvents        *ebpf.MapSpec `ebpf:"process_events"`
+	ProgramGroups        *ebpf.MapSpec `ebpf:"program_groups"`
 	Queries              *ebpf.MapSpec `ebpf:"queries"`
 	QueryIds             *ebpf.MapSpec `ebpf:"query_ids"`
 	Servers              *ebpf.MapSpec `ebpf:"servers"`
-	SocketCrews          *ebpf.MapSpec `ebpf:"socket_crews"`
+	SocketGroups         *ebpf.MapSpec `ebpf:"socket_groups"`
 	Statements           *ebpf.MapSpec `ebpf:"statements"`
 	TraceCompleting      *ebpf.MapSpec `ebpf:"trace_completing"`
 	TraceEvents          *ebpf.MapSpec `ebpf:"trace_events"`
@@ -553,8 +553,8 @@ type QueryMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryVariableSpecs struct {
+	Backups            *ebpf.VariableSpec `ebpf:"backups"`
 	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
-	Deputies           *ebpf.VariableSpec `ebpf:"deputies"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
 	QueryPlaces        *ebpf.VariableSpec `ebpf:"query_places"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
@@ -562,10 +562,10 @@ type QueryVariableSpecs struct {
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.VariableSpec `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.VariableSpec `ebpf:"unused_command"`
-	UnusedCrew         *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.VariableSpec `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.VariableSpec `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.VariableSpec `ebpf:"unused_flusher"`
+	UnusedGroup        *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPerQuery     *ebpf.VariableSpec `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.VariableSpec `ebpf:"unused_per_server"`
@@ -602,22 +602,22 @@ type QueryMaps struct {
 	Backends             *ebpf.Map `ebpf:"backends"`
 	Connections          *ebpf.Map `ebpf:"connections"`
 	Costs                *ebpf.Map `ebpf:"costs"`
-	Crews                *ebpf.Map `ebpf:"crews"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.Map `ebpf:"event_pages"`
 	Flushers             *ebpf.Map `ebpf:"flushers"`
 	Handed               *ebpf.Map `ebpf:"handed"`
 	Helpers              *ebpf.Map `ebpf:"helpers"`
 	Lost                 *ebpf.Map `ebpf:"lost"`
-	News                 *ebpf.Map `ebpf:"news"`
 	Nobody               *ebpf.Map `ebpf:"nobody"`
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
+	ProcessEvents        *ebpf.Map `ebpf:"process_events"`
+	ProgramGroups        *ebpf.Map `ebpf:"program_groups"`
 	Queries              *ebpf.Map `ebpf:"queries"`
 	QueryIds             *ebpf.Map `ebpf:"query_ids"`
 	Servers              *ebpf.Map `ebpf:"servers"`
-	SocketCrews          *ebpf.Map `ebpf:"socket_crews"`
+	SocketGroups         *ebpf.Map `ebpf:"socket_groups"`
 	Statements           *ebpf.Map `ebpf:"statements"`
 	TraceCompleting      *ebpf.Map `ebpf:"trace_completing"`
 	TraceEvents          *ebpf.Map `ebpf:"trace_events"`
@@ -630,22 +630,22 @@ func (m *QueryMaps) Close() error {
 		m.Backends,
 		m.Connections,
 		m.Costs,
-		m.Crews,
 		m.EncryptedConnections,
 		m.EventPages,
 		m.Flushers,
 		m.Handed,
 		m.Helpers,
 		m.Lost,
-		m.News,
 		m.Nobody,
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,
+		m.ProcessEvents,
+		m.ProgramGroups,
 		m.Queries,
 		m.QueryIds,
 		m.Servers,
-		m.SocketCrews,
+		m.SocketGroups,
 		m.Statements,
 		m.TraceCompleting,
 		m.TraceEvents,
@@ -657,8 +657,8 @@ func (m *QueryMaps) Close() error {
 //
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryVariables struct {
+	Backups            *ebpf.Variable `ebpf:"backups"`
 	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
-	Deputies           *ebpf.Variable `ebpf:"deputies"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
 	QueryPlaces        *ebpf.Variable `ebpf:"query_places"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
@@ -666,10 +666,10 @@ type QueryVariables struct {
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`
 	UnusedActivityKind *ebpf.Variable `ebpf:"unused_activity_kind"`
 	UnusedCommand      *ebpf.Variable `ebpf:"unused_command"`
-	UnusedCrew         *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEventPage    *ebpf.Variable `ebpf:"unused_event_page"`
 	UnusedExtent       *ebpf.Variable `ebpf:"unused_extent"`
 	UnusedFlusher      *ebpf.Variable `ebpf:"unused_flusher"`
+	UnusedGroup        *ebpf.Variable `ebpf:"unused_group"`
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPerQuery     *ebpf.Variable `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.Variable `ebpf:"unused_per_server"`
@@ -687,11 +687,11 @@ type QueryVariables struct {
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryPrograms struct {
 	Adopt          *ebpf.Program `ebpf:"adopt"`
-	Census         *ebpf.Program `ebpf:"census"`
 	Inet6Received  *ebpf.Program `ebpf:"inet6_received"`
 	Inet6Sent      *ebpf.Program `ebpf:"inet6_sent"`
 	InetReceived   *ebpf.Program `ebpf:"inet_received"`
 	InetSent       *ebpf.Program `ebpf:"inet_sent"`
+	Snapshot       *ebpf.Program `ebpf:"snapshot"`
 	SocketReceived *ebpf.Program `ebpf:"socket_received"`
 	SocketSent     *ebpf.Program `ebpf:"socket_sent"`
 	TaskEnded      *ebpf.Program `ebpf:"task_ended"`
@@ -711,11 +711,11 @@ type QueryPrograms struct {
 func (p *QueryPrograms) Close() error {
 	return _QueryClose(
 		p.Adopt,
-		p.Census,
 		p.Inet6Received,
 		p.Inet6Sent,
 		p.InetReceived,
 		p.InetSent,
+		p.Snapshot,
 		p.SocketReceived,
 		p.SocketSent,
 		p.TaskEnded,

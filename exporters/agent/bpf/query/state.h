@@ -33,18 +33,18 @@ enum command {
 };
 
 enum loss {
-	LOST_PROTOCOL,   /* bytes that are not the engine's protocol, until the next idle moment */
-	LOST_PIPELINE,   /* more requests in flight on one connection than are remembered */
-	LOST_ENCRYPTED,  /* answers on a connection whose bytes cannot be read */
-	LOST_COMPRESSED, /* requests on a connection whose bytes are compressed */
-	LOST_X_PROTOCOL, /* requests that came by MySQL's X protocol */
-	LOST_SERIES,     /* statements without an entry in the statistics map */
-	LOST_BACKEND,    /* processes or threads that the kernel had no memory for, until the next scan */
-	LOST_CONNECTION, /* calls on connections that the kernel had no memory for, or that two threads made at once */
-	LOST_NEWS,       /* servers that began or ended, which could not be reported at once */
-	NO_ID,           /* statements to which the server gave no query identifier */
-	NO_ID_READ,      /* and those whose identifier could not be read */
-	NO_ID_PLACE_NS,  /* time of those for whose query there was no place, ns */
+	LOST_PROTOCOL,       /* bytes that are not the engine's protocol, until the next idle moment */
+	LOST_PIPELINE,       /* more requests in flight on one connection than are remembered */
+	LOST_ENCRYPTED,      /* answers on a connection whose bytes cannot be read */
+	LOST_COMPRESSED,     /* requests on a connection whose bytes are compressed */
+	LOST_X_PROTOCOL,     /* requests that came by MySQL's X protocol */
+	LOST_SERIES,         /* statements without an entry in the statistics map */
+	LOST_BACKEND,        /* processes or threads that the kernel had no memory for, until the next scan */
+	LOST_CONNECTION,     /* calls on connections that the kernel had no memory for, or that two threads made at once */
+	LOST_PROCESS_EVENTS, /* servers that began or ended, which could not be reported at once */
+	NO_ID,               /* statements to which the server gave no query identifier */
+	NO_ID_READ,          /* and those whose identifier could not be read */
+	NO_ID_PLACE_NS,      /* time of those for whose query there was no place, ns */
 	LOSSES,
 };
 
@@ -146,7 +146,7 @@ struct backend {
 	u8 lock_wait;        /* asleep until another session gives up a lock */
 	u8 held;             /* a program works on the clock; see hold() */
 	u8 stands_still;     /* held: the program has no CPU */
-	u8 attended;         /* who has seen the event at the client's socket; see ../deputies.h */
+	u8 attended;         /* who has seen the event at the client's socket; see ../backups.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;        /* the last time asleep was in a read call */
 	u8 unread_wakeup;    /* the next statement may have to read a wake-up from before it */

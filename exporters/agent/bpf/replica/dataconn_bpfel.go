@@ -33,25 +33,25 @@ type DataconnCompleting struct {
 }
 
 type DataconnConnection struct {
-	_             structs.HostLayout
-	Slot          uint32
-	Peer          uint32
-	Id            uint32
-	View          uint8
-	Fresh         uint8
-	Missed        uint8
-	Sending       uint8
-	Ended         uint8
-	Pad           [3]uint8
-	LocalPort     uint16
-	RemotePort    uint16
-	Orphaned      uint32
-	_             [4]byte
-	First         uint64
-	Orphans       [8]uint64
-	AnsweredRead  uint64
-	AnsweredWrite uint64
-	Rx            struct {
+	_              structs.HostLayout
+	Slot           uint32
+	Peer           uint32
+	Id             uint32
+	View           uint8
+	Fresh          uint8
+	Missed         uint8
+	Sending        uint8
+	Ended          uint8
+	Pad            [3]uint8
+	LocalPort      uint16
+	RemotePort     uint16
+	EarlyCount     uint32
+	_              [4]byte
+	First          uint64
+	EarlyResponses [8]uint64
+	AnsweredRead   uint64
+	AnsweredWrite  uint64
+	Rx             struct {
 		_        structs.HostLayout
 		Skip     uint32
 		Have     uint32
@@ -99,13 +99,6 @@ type DataconnConnection struct {
 	}
 }
 
-type DataconnCrewState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
-}
-
 type DataconnEvent uint32
 
 const (
@@ -122,6 +115,13 @@ const (
 	DataconnEventEVENT_OTHER_PEER      DataconnEvent = 10
 	DataconnEventEVENTS                DataconnEvent = 11
 )
+
+type DataconnGroupState struct {
+	_        structs.HostLayout
+	Inside   [4]uint8
+	Risks    uint32
+	Switches [4]uint64
+}
 
 type DataconnLatency struct {
 	_      structs.HostLayout
@@ -259,7 +259,6 @@ type DataconnWriteKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	DataconnMapConnections           = "connections"
-	DataconnMapCrews                 = "crews"
 	DataconnMapEvents                = "events"
 	DataconnMapFollowed              = "followed"
 	DataconnMapInflight              = "inflight"
@@ -268,10 +267,11 @@ const (
 	DataconnMapNotices               = "notices"
 	DataconnMapPeers                 = "peers"
 	DataconnMapProcesses             = "processes"
+	DataconnMapProgramGroups         = "program_groups"
 	DataconnMapReceivedBy            = "received_by"
 	DataconnMapScratch               = "scratch"
 	DataconnMapSentBy                = "sent_by"
-	DataconnMapSocketCrews           = "socket_crews"
+	DataconnMapSocketGroups          = "socket_groups"
 	DataconnMapTraceCompleting       = "trace_completing"
 	DataconnMapTraceEvents           = "trace_events"
 	DataconnMapTraceLost             = "trace_lost"
@@ -291,14 +291,14 @@ const (
 	DataconnProgReplicaUnixReceived  = "replica_unix_received"
 	DataconnProgReplicaUnixSending   = "replica_unix_sending"
 	DataconnProgReplicaUnixSent      = "replica_unix_sent"
-	DataconnVarDeputies              = "deputies"
+	DataconnVarBackups               = "backups"
 	DataconnVarLastConnection        = "last_connection"
 	DataconnVarLastPeer              = "last_peer"
 	DataconnVarPidNamespace          = "pid_namespace"
 	DataconnVarTracing               = "tracing"
-	DataconnVarUnusedCrew            = "unused_crew"
 	DataconnVarUnusedEvent           = "unused_event"
 	DataconnVarUnusedFollower        = "unused_follower"
+	DataconnVarUnusedGroup           = "unused_group"
 	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
 	DataconnVarUnusedPresence        = "unused_presence"
@@ -376,7 +376,6 @@ type DataconnProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnMapSpecs struct {
 	Connections     *ebpf.MapSpec `ebpf:"connections"`
-	Crews           *ebpf.MapSpec `ebpf:"crews"`
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	Followed        *ebpf.MapSpec `ebpf:"followed"`
 	Inflight        *ebpf.MapSpec `ebpf:"inflight"`
@@ -385,10 +384,11 @@ type DataconnMapSpecs struct {
 	Notices         *ebpf.MapSpec `ebpf:"notices"`
 	Peers           *ebpf.MapSpec `ebpf:"peers"`
 	Processes       *ebpf.MapSpec `ebpf:"processes"`
+	ProgramGroups   *ebpf.MapSpec `ebpf:"program_groups"`
 	ReceivedBy      *ebpf.MapSpec `ebpf:"received_by"`
 	Scratch         *ebpf.MapSpec `ebpf:"scratch"`
 	SentBy          *ebpf.MapSpec `ebpf:"sent_by"`
-	SocketCrews     *ebpf.MapSpec `ebpf:"socket_crews"`
+	SocketGroups    *ebpf.MapSpec `ebpf:"socket_groups"`
 	TraceCompleting *ebpf.MapSpec `ebpf:"trace_completing"`
 	TraceEvents     *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceLost       *ebpf.MapSpec `ebpf:"trace_lost"`
@@ -399,14 +399,14 @@ type DataconnMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnVariableSpecs struct {
-	Deputies          *ebpf.VariableSpec `ebpf:"deputies"`
+	Backups           *ebpf.VariableSpec `ebpf:"backups"`
 	LastConnection    *ebpf.VariableSpec `ebpf:"last_connection"`
 	LastPeer          *ebpf.VariableSpec `ebpf:"last_peer"`
 	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	Tracing           *ebpf.VariableSpec `ebpf:"tracing"`
-	UnusedCrew        *ebpf.VariableSpec `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
@@ -441,7 +441,6 @@ func (o *DataconnObjects) Close() error {
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnMaps struct {
 	Connections     *ebpf.Map `ebpf:"connections"`
-	Crews           *ebpf.Map `ebpf:"crews"`
 	Events          *ebpf.Map `ebpf:"events"`
 	Followed        *ebpf.Map `ebpf:"followed"`
 	Inflight        *ebpf.Map `ebpf:"inflight"`
@@ -450,10 +449,11 @@ type DataconnMaps struct {
 	Notices         *ebpf.Map `ebpf:"notices"`
 	Peers           *ebpf.Map `ebpf:"peers"`
 	Processes       *ebpf.Map `ebpf:"processes"`
+	ProgramGroups   *ebpf.Map `ebpf:"program_groups"`
 	ReceivedBy      *ebpf.Map `ebpf:"received_by"`
 	Scratch         *ebpf.Map `ebpf:"scratch"`
 	SentBy          *ebpf.Map `ebpf:"sent_by"`
-	SocketCrews     *ebpf.Map `ebpf:"socket_crews"`
+	SocketGroups    *ebpf.Map `ebpf:"socket_groups"`
 	TraceCompleting *ebpf.Map `ebpf:"trace_completing"`
 	TraceEvents     *ebpf.Map `ebpf:"trace_events"`
 	TraceLost       *ebpf.Map `ebpf:"trace_lost"`
@@ -463,7 +463,6 @@ type DataconnMaps struct {
 func (m *DataconnMaps) Close() error {
 	return _DataconnClose(
 		m.Connections,
-		m.Crews,
 		m.Events,
 		m.Followed,
 		m.Inflight,
@@ -472,10 +471,11 @@ func (m *DataconnMaps) Close() error {
 		m.Notices,
 		m.Peers,
 		m.Processes,
+		m.ProgramGroups,
 		m.ReceivedBy,
 		m.Scratch,
 		m.SentBy,
-		m.SocketCrews,
+		m.SocketGroups,
 		m.TraceCompleting,
 		m.TraceEvents,
 		m.TraceLost,
@@ -487,14 +487,14 @@ func (m *DataconnMaps) Close() error {
 //
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnVariables struct {
-	Deputies          *ebpf.Variable `ebpf:"deputies"`
+	Backups           *ebpf.Variable `ebpf:"backups"`
 	LastConnection    *ebpf.Variable `ebpf:"last_connection"`
 	LastPeer          *ebpf.Variable `ebpf:"last_peer"`
 	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
 	Tracing           *ebpf.Variable `ebpf:"tracing"`
-	UnusedCrew        *ebpf.Variable `ebpf:"unused_crew"`
 	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
 	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
+	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`

@@ -1,4 +1,4 @@
-/* Feeds the tracker from the calls on sockets (see boundary.h), with the buffer taken
+/* Feeds the tracker from the calls on sockets (see hooks.h), with the buffer taken
  * from the saved registers of the system call under way. So no system call is traced, which
  * would put every process of the node on the slow path, and reads and writes of files cost
  * nothing. For programs that read(2), write(2), recvfrom(2) or sendto(2) on the wire, as
@@ -119,13 +119,13 @@ static __always_inline struct process *engine_now(void)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(replica_sending, struct sock *sk)
 {
-	u32 rank = arrive(ctx, &crews, CREW_SENDING);
+	u32 rank = arrive(ctx, &program_groups, GROUP_SENDING);
 	struct process *p = engine_now();
 
 	if (p)
 		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
 			room_of(ROOM_SENDING, rank));
-	return leave(&crews, CREW_SENDING, rank);
+	return leave(&program_groups, GROUP_SENDING, rank);
 }
 
 /* In its place before: a packet goes to a device. It need not be the current task's, because an interrupt sends
@@ -178,7 +178,7 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 		attended(&c->tx.attended, rank);
 	}
 	c->sending = 0;
-	orphans_forget(c);
+	early_responses_forget(c);
 	if (is_broken(result))
 		c->ended = 1;
 	if (result <= 0)
@@ -253,6 +253,6 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 	return 0;
 }
 
-#include "boundary.h"
+#include "hooks.h"
 
 #endif

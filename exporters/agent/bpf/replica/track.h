@@ -10,7 +10,7 @@
 #ifndef __PLUMBLINE_TRACK_H__
 #define __PLUMBLINE_TRACK_H__
 
-#include "../deputies.h"
+#include "../backups.h"
 #include "../followed.h"
 #include "../operation.h"
 #include "../socket.h"
@@ -25,7 +25,7 @@
 #define PEER_MASK ((1 << PEER_BITS) - 1)
 
 /* How many responses are remembered that came before their request was seen. */
-#define ORPHANS 8
+#define EARLY_RESPONSES 8
 
 /* What a followed process is. */
 enum role {
@@ -76,7 +76,7 @@ struct stream {
 	u32 have;  /* header bytes collected */
 	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
-	u8 attended; /* who has seen the call at hand; see ../deputies.h */
+	u8 attended; /* who has seen the call at hand; see ../backups.h */
 	u8 dialect;  /* the messages' so far, as in wire.h; 0 until one has it */
 	u8 pad[1];
 	struct wire_message message;
@@ -94,11 +94,11 @@ struct connection {
 	u8 ended;   /* no more answers can come: user space shall forget it */
 	u8 pad[3];
 	u16 local_port, remote_port; /* 0 on a unix socket */
-	u32 orphaned;                /* orphans since the latest send's end; over ORPHANS if some found no room */
+	u32 early_count;             /* early responses since the latest send's end; over EARLY_RESPONSES: some had no room */
 	u64 first;                   /* the first request recorded under this id */
 	/* Responses without a request since the latest send's end, by their id + 1; 0 for none. See
-	 * orphans.h. */
-	u64 orphans[ORPHANS];
+	 * early_responses.h. */
+	u64 early_responses[EARLY_RESPONSES];
 	/* When the latest operation began that was answered: reads, and all others. */
 	u64 answered_read, answered_write;
 	struct stream rx, tx;
@@ -246,7 +246,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ROOMS *(1 + MAX_DEPUTIES)); /* deputies have rooms of their own */
+	__uint(max_entries, ROOMS *(1 + MAX_BACKUPS)); /* backup programs have rooms of their own */
 	__type(key, u32);
 	__type(value, struct connection);
 } scratch SEC(".maps");
@@ -436,7 +436,7 @@ static __always_inline void write_answered(struct operation *r)
 		bpf_map_delete_elem(&writes, &key);
 }
 
-#include "orphans.h"
+#include "early_responses.h"
 
 /* What the loop over a buffer works on. */
 struct cursor {
@@ -465,7 +465,7 @@ static __noinline void operation_begins(struct cursor *u)
 		.op = m->op,
 	};
 
-	if (c->orphaned > ORPHANS) {
+	if (c->early_count > EARLY_RESPONSES) {
 		/* Its answer may have been among those that were not remembered. */
 		if (!c->fresh)
 			count(EVENT_LOST_REQUEST);
@@ -484,7 +484,7 @@ static __noinline void operation_begins(struct cursor *u)
 		count(EVENT_LOST_REQUEST);
 		return;
 	}
-	if (c->orphaned && orphan_take(c, m->id)) {
+	if (c->early_count && early_response_take(c, m->id)) {
 		/* Answered before its send was seen: it is over. */
 		bpf_map_delete_elem(&inflight, &key);
 		return;
@@ -531,7 +531,7 @@ static __noinline void operation_ends(struct cursor *u)
 
 	if (!r) {
 		if (c->view == VIEW_REQUEST) {
-			orphan_put(c, m->id);
+			early_response_put(c, m->id);
 			r = bpf_map_lookup_elem(&inflight, &key);
 		}
 		if (!r) {
@@ -541,7 +541,7 @@ static __noinline void operation_ends(struct cursor *u)
 			return;
 		}
 		/* Its send was seen in this very moment; one of the two sees the other. */
-		if (!orphan_take(c, m->id))
+		if (!early_response_take(c, m->id))
 			return;
 	}
 	if (tracing && r->op != OP_PING)

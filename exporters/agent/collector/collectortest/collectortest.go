@@ -70,13 +70,13 @@ func (l *LockedLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Boundary is how tests of exact counts watch sockets: as fits the kernel, or as requested.
-func Boundary() platform.Boundary { return platform.Boundary(os.Getenv("PLUMBLINE_BOUNDARY")) }
+// AttachMode is how tests of exact counts watch sockets: as fits the kernel, or as requested.
+func AttachMode() platform.AttachMode { return platform.AttachMode(os.Getenv("PLUMBLINE_ATTACH_MODE")) }
 
 // Platform is the kernel, watched like that.
 func Platform(t testing.TB) *platform.Kernel {
 	t.Helper()
-	k, err := platform.Find(Boundary())
+	k, err := platform.Find(AttachMode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func Platform(t testing.TB) *platform.Kernel {
 
 // Here returns the options of collectors of this machine, which log nothing.
 func Here() collector.Options {
-	return collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", Boundary: Boundary()}
+	return collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: "/proc", SysFS: "/sys", AttachMode: AttachMode()}
 }
 
 // Start returns a function that starts a collector, as it was made, until the test's end.

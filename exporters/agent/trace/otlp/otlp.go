@@ -41,18 +41,18 @@ const (
 
 // Exporter sends traces. Traces that cannot be sent are counted and dropped: it never blocks the caller.
 type Exporter struct {
-	client  otlptrace.Client
-	node    string
-	log     *slog.Logger
-	waiting chan trace.Statement
-	stop    context.CancelFunc
-	done    sync.WaitGroup
-	told    time.Time
+	client   otlptrace.Client
+	node     string
+	log      *slog.Logger
+	waiting  chan trace.Statement
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+	reported time.Time
 
 	// waitingSpans are the spans of the traces in waiting.
 	waitingSpans atomic.Int64
 
-	sent, failed, crowded atomic.Uint64
+	sent, failed, overflowed atomic.Uint64
 }
 
 // New returns an Exporter to an endpoint such as http://tempo:4318/v1/traces; Start starts it. Certificates and headers
@@ -105,12 +105,12 @@ func (e *Exporter) Export(s trace.Statement) {
 		}
 	}
 	e.waitingSpans.Add(-n)
-	e.crowded.Add(1)
+	e.overflowed.Add(1)
 }
 
 // Counts are the traces that were sent, those that could not be, and those for which there was no room.
-func (e *Exporter) Counts() (sent, failed, crowded uint64) {
-	return e.sent.Load(), e.failed.Load(), e.crowded.Load()
+func (e *Exporter) Counts() (sent, failed, overflowed uint64) {
+	return e.sent.Load(), e.failed.Load(), e.overflowed.Load()
 }
 
 func (e *Exporter) send(ctx context.Context) {
@@ -166,8 +166,8 @@ func (e *Exporter) upload(ctx context.Context, all []trace.Statement) {
 		return
 	}
 	e.failed.Add(uint64(n))
-	if now := time.Now(); now.Sub(e.told) > logEvery && ctx.Err() == nil {
-		e.told = now
+	if now := time.Now(); now.Sub(e.reported) > logEvery && ctx.Err() == nil {
+		e.reported = now
 		e.log.Warn("traces could not be sent; is the OTLP collector there?", "traces", n, "err", err)
 	}
 }

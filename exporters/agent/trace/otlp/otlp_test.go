@@ -126,10 +126,10 @@ func TestExport(t *testing.T) {
 	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1, 0, 0) })
 }
 
-func counts(e *Exporter, sent, failed, crowded uint64) error {
+func counts(e *Exporter, sent, failed, overflowed uint64) error {
 	s, f, c := e.Counts()
-	if s != sent || f != failed || c != crowded {
-		return fmt.Errorf("%d sent, %d failed, %d without room; want %d, %d and %d", s, f, c, sent, failed, crowded)
+	if s != sent || f != failed || c != overflowed {
+		return fmt.Errorf("%d sent, %d failed, %d without room; want %d, %d and %d", s, f, c, sent, failed, overflowed)
 	}
 	return nil
 }

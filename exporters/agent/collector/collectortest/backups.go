@@ -10,11 +10,11 @@ import (
 // MissedBy are ranks that miss every event, as if tasks were preempted within them all the time.
 var MissedBy = [][]int{nil, {0}, {1}, {3}, {0, 1}, {0, 2, 3}, {0, 1, 2}}
 
-// NeedDeputies skips where programs at tracepoints cannot have any.
-func NeedDeputies(t *testing.T) {
+// NeedBackups skips where programs at tracepoints cannot have any.
+func NeedBackups(t *testing.T) {
 	t.Helper()
 	testkit.NeedBPF(t)
-	t.Setenv("PLUMBLINE_BOUNDARY", string(platform.Deputised))
+	t.Setenv("PLUMBLINE_ATTACH_MODE", string(platform.WithBackups))
 	if k := Platform(t); len(k.Missing(platform.SocketTracepoints...)) > 0 {
 		testkit.Skip(t, "needs the tracepoints of Linux 6.3")
 	}

@@ -3,13 +3,13 @@
  * (exporters/agent/platform); the body is the same.
  *
  * - Tracepoints, by BTF: the cheapest. Since Linux 7.0 a task may be preempted within such a
- *   program: there it has deputies.
+ *   program: there it has backup programs.
  * - Behind the socket families' own functions, before Linux 6.3, which has not the tracepoints.
  */
-#ifndef __QUERY_BOUNDARY_H__
-#define __QUERY_BOUNDARY_H__
+#ifndef __QUERY_HOOKS_H__
+#define __QUERY_HOOKS_H__
 
-#include "../deputies.h"
+#include "../backups.h"
 
 static __always_inline int received(u32 rank, struct sock *sk, int ret, int flags)
 {
@@ -52,7 +52,7 @@ int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
 {
 	u32 rank = rank_of(ctx);
 	received(rank, sk, ret, flags);
-	return leave(&socket_crews, CREW_RECEIVED, rank);
+	return leave(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -60,7 +60,7 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret)
 {
 	u32 rank = rank_of(ctx);
 	sent(rank, sk, ret);
-	return leave(&socket_crews, CREW_SENT, rank);
+	return leave(&socket_groups, GROUP_SENT, rank);
 }
 
 SEC("fexit/unix_stream_recvmsg")

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Crew is a program with its deputies, if it has any.
-type Crew struct {
+// ProgramGroup is a program with its backup programs, if it has any.
+type ProgramGroup struct {
 	spec     *ebpf.ProgramSpec
 	programs []*ebpf.Program // by rank
 	number   uint32          // entry in states
@@ -27,19 +27,19 @@ type Crew struct {
 
 // PassedOn reports whether calls on sockets are passed on to the program, which the kernel does not run itself then: it
 // has no statistics of its own.
-func (c *Crew) PassedOn() bool { return c.dispatcher != nil }
+func (c *ProgramGroup) PassedOn() bool { return c.dispatcher != nil }
 
 // AttachTo is what the program is for: a tracepoint, or a function of the kernel.
-func (c *Crew) AttachTo() string { return c.spec.AttachTo }
+func (c *ProgramGroup) AttachTo() string { return c.spec.AttachTo }
 
-// Attach attaches the program as its section defines, except for iterators, and then its deputies: the kernel runs them
-// in the order in which they were attached.
-func (c *Crew) Attach() (io.Closer, error) {
+// Attach attaches the program as its section defines, except for iterators, and then its backup programs: the kernel
+// runs them in the order in which they were attached.
+func (c *ProgramGroup) Attach() (io.Closer, error) {
 	return c.AttachSome(func(int) bool { return true })
 }
 
 // AttachSome is Attach without the others: as if they missed every event, which tests want.
-func (c *Crew) AttachSome(there func(rank int) bool) (io.Closer, error) {
+func (c *ProgramGroup) AttachSome(there func(rank int) bool) (io.Closer, error) {
 	if c.PassedOn() {
 		return c.dispatcher.join(c, there)
 	}
@@ -62,7 +62,7 @@ func (c *Crew) AttachSome(there func(rank int) bool) (io.Closer, error) {
 	return links, nil
 }
 
-// closers are closed together, the last one first: no deputy is left alone.
+// closers are closed together, the last one first: no backup program is left alone.
 type closers []io.Closer
 
 // Close implements io.Closer.
@@ -74,9 +74,9 @@ func (c closers) Close() error {
 	return errors.Join(problems...)
 }
 
-// Stats adds up what the program and its deputies cost. RecursionMisses is how many events they have
-// missed; where there are deputies, at most how many.
-func (c *Crew) Stats() (ebpf.ProgramStats, error) {
+// Stats adds up what the program and its backup programs cost. RecursionMisses is how many events they have
+// missed; where there are backup programs, at most how many.
+func (c *ProgramGroup) Stats() (ebpf.ProgramStats, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sum ebpf.ProgramStats
@@ -96,9 +96,9 @@ func (c *Crew) Stats() (ebpf.ProgramStats, error) {
 	}
 	// After the misses: an event is missed only after the run that is the risk has begun, and that one is
 	// in the state from then on.
-	var states []crewState
+	var states []groupState
 	if err := c.states.Lookup(c.number, &states); err != nil {
-		return sum, fmt.Errorf("map %s: %w", crewsMap, err)
+		return sum, fmt.Errorf("map %s: %w", groupsMap, err)
 	}
 	var risks uint64
 	var now bool
@@ -110,17 +110,17 @@ func (c *Crew) Stats() (ebpf.ProgramStats, error) {
 	return sum, nil
 }
 
-// crewState is struct crew_state of bpf/deputies.h.
-type crewState struct {
-	Inside   [maxDeputies + 1]uint8
+// groupState is struct group_state of bpf/backups.h.
+type groupState struct {
+	Inside   [maxBackups + 1]uint8
 	Risks    uint32
-	Switches [maxDeputies + 1]uint64
+	Switches [maxBackups + 1]uint64
 }
 
 // presenceLast is LAST of enum presence there.
 const presenceLast = 2
 
-// bound counts at most how many events a crew missed. An event is missed if everyone misses it, so
+// bound counts at most how many events a program group missed. An event is missed if everyone misses it, so
 // there are no more than the one with the fewest has missed; and none where there was no risk.
 type bound struct {
 	missed []uint64

@@ -10,8 +10,8 @@ import (
 )
 
 // The same of requests to replicas.
-func TestReplicaDeputies(t *testing.T) {
-	collectortest.NeedDeputies(t)
+func TestReplicaBackups(t *testing.T) {
+	collectortest.NeedBackups(t)
 	for _, without := range collectortest.MissedBy {
 		t.Run(fmt.Sprint("without ", without), func(t *testing.T) {
 			v := newTestVolume(t, 2)
@@ -23,7 +23,7 @@ func TestReplicaDeputies(t *testing.T) {
 				k.mu.Lock()
 				err := k.links[name].Close()
 				if err == nil {
-					k.links[name], err = k.crews[name].AttachSome(func(rank int) bool { return !slices.Contains(without, rank) })
+					k.links[name], err = k.groups[name].AttachSome(func(rank int) bool { return !slices.Contains(without, rank) })
 				}
 				k.mu.Unlock()
 				if err != nil {

@@ -12,24 +12,24 @@ import (
 )
 
 // The constants of this package match the compiled programs.
-func TestCrewsAsCompiled(t *testing.T) {
+func TestProgramGroupsAsCompiled(t *testing.T) {
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"query": query.LoadQuery, "replica": replica.LoadDataconn} {
 		spec, err := load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		states := spec.Maps[crewsMap]
-		if int(states.MaxEntries) != len(crewOf) {
-			t.Errorf("%s: %d crews, want %d", name, states.MaxEntries, len(crewOf))
+		states := spec.Maps[groupsMap]
+		if int(states.MaxEntries) != len(groupOf) {
+			t.Errorf("%s: %d program groups, want %d", name, states.MaxEntries, len(groupOf))
 		}
-		numbers := crewNumbers(spec)
-		for tracepoint, crew := range crewOf {
-			if _, ok := numbers[crew]; !ok {
-				t.Errorf("%s: the programs know no %s of %s", name, crew, tracepoint)
+		numbers := groupNumbers(spec)
+		for tracepoint, group := range groupOf {
+			if _, ok := numbers[group]; !ok {
+				t.Errorf("%s: the programs know no %s of %s", name, group, tracepoint)
 			}
 		}
 		state := states.Value.(*btf.Struct)
-		if n := state.Members[0].Type.(*btf.Array).Nelems; n != maxDeputies+1 || state.Size != uint32(9*(maxDeputies+1)+4) {
+		if n := state.Members[0].Type.(*btf.Array).Nelems; n != maxBackups+1 || state.Size != uint32(9*(maxBackups+1)+4) {
 			t.Errorf("%s: the state has %d ranks in %d bytes", name, n, state.Size)
 		}
 		var presence *btf.Enum
@@ -39,26 +39,26 @@ func TestCrewsAsCompiled(t *testing.T) {
 			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, presenceLast)
 		}
 		before := len(spec.Programs)
-		if err := (&Kernel{}).Deputise(spec); err != nil || len(spec.Programs) != before {
+		if err := (&Kernel{}).AddBackups(spec); err != nil || len(spec.Programs) != before {
 			t.Errorf("%s: where none are needed: %d programs of %d, %v", name, len(spec.Programs), before, err)
 		}
-		if err := (&Kernel{Deputies: maxDeputies}).Deputise(spec); err != nil {
+		if err := (&Kernel{Backups: maxBackups}).AddBackups(spec); err != nil {
 			t.Fatal(err)
 		}
 		for program, p := range spec.Programs {
-			_, may := crewOf[p.AttachTo]
+			_, may := groupOf[p.AttachTo]
 			may = may && p.AttachType == ebpf.AttachTraceRawTp
-			if strings.Contains(program, deputyMark) {
+			if strings.Contains(program, backupMark) {
 				continue
 			}
-			if has := spec.Programs[deputy(program, maxDeputies)] != nil; has != may {
-				t.Errorf("%s: program %s has deputies: %v, want %v", name, program, has, may)
+			if has := spec.Programs[backup(program, maxBackups)] != nil; has != may {
+				t.Errorf("%s: program %s has backup programs: %v, want %v", name, program, has, may)
 			}
 		}
 	}
 }
 
-// How many events a crew may have missed: never more than any of them, nothing without a risk, and
+// How many events a program group may have missed: never more than any of them, nothing without a risk, and
 // what comes after it not either.
 func TestBound(t *testing.T) {
 	var b bound

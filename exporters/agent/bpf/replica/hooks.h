@@ -1,7 +1,7 @@
 /* How a program comes to run in the task that has called on a socket: by one of two kinds of programs with one
- * body; the agent loads those that fit the kernel. See ../query/boundary.h. */
-#ifndef __PLUMBLINE_BOUNDARY_H__
-#define __PLUMBLINE_BOUNDARY_H__
+ * body; the agent loads those that fit the kernel. See ../query/hooks.h. */
+#ifndef __PLUMBLINE_HOOKS_H__
+#define __PLUMBLINE_HOOKS_H__
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
@@ -12,7 +12,7 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 	if (p && !(flags & MSG_PEEK))
 		received(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
 	pass_on(ctx, &received_by, rank, FOLLOWS_REPLICAS + 1);
-	return leave(&socket_crews, CREW_RECEIVED, rank);
+	return leave(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -24,18 +24,18 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 	if (p)
 		sent(rank, p, sk, inode_of(sk), family_of(sk), result, ROOM_SENT);
 	pass_on(ctx, &sent_by, rank, FOLLOWS_REPLICAS + 1);
-	return leave(&socket_crews, CREW_SENT, rank);
+	return leave(&socket_groups, GROUP_SENT, rank);
 }
 
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(replica_sending_local, struct sock *receiver)
 {
-	u32 rank = arrive(ctx, &crews, CREW_SENDING_LOCAL);
+	u32 rank = arrive(ctx, &program_groups, GROUP_SENDING_LOCAL);
 	struct process *p = engine_now();
 
 	if (p && family_of(receiver) == AF_UNIX)
 		sending_local(rank, p);
-	return leave(&crews, CREW_SENDING_LOCAL, rank);
+	return leave(&program_groups, GROUP_SENDING_LOCAL, rank);
 }
 
 /* Before Linux 6.3. */

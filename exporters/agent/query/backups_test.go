@@ -10,12 +10,12 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
 )
 
-// An event that a program or one of its deputies misses is counted, and once.
-func TestQueryDeputies(t *testing.T) {
-	collectortest.NeedDeputies(t)
+// An event that a program or one of its backup programs misses is counted, and once.
+func TestQueryBackups(t *testing.T) {
+	collectortest.NeedBackups(t)
 	q := startQuery(t)
-	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "deputised", "fsync": "off"}, nil)
-	querytest.WaitForServer(t, q, "deputised")
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "backed-up", "fsync": "off"}, nil)
+	querytest.WaitForServer(t, q, "backed-up")
 	names := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil)))
 	for _, without := range collectortest.MissedBy {
 		t.Run(fmt.Sprint("without ", without), func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestQueryDeputies(t *testing.T) {
 					t.Fatal(err)
 				}
 				var err error
-				if *link, err = q.programs.crews[name].AttachSome(func(rank int) bool { return !slices.Contains(without, rank) }); err != nil {
+				if *link, err = q.programs.groups[name].AttachSome(func(rank int) bool { return !slices.Contains(without, rank) }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -38,7 +38,7 @@ func TestQueryDeputies(t *testing.T) {
 				{"ten", []string{"-M", "prepared", "-c", "10", "-t", "100"}, 1000},
 				{"churn", []string{"-M", "simple", "-C", "-c", "4", "-t", "50"}, 200},
 			} {
-				got := querytest.During(t, q, "deputised", c.amount, func() { pg.Bench(t, "select 1;\n", c.args...) })
+				got := querytest.During(t, q, "backed-up", c.amount, func() { pg.Bench(t, "select 1;\n", c.args...) })
 				querytest.WantCounts(t, got, map[string]uint64{"select": c.amount})
 				querytest.WantSum(t, got)
 			}
