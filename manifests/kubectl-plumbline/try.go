@@ -35,6 +35,8 @@ type tryOptions struct {
 	// registry and tag name, and pullSecrets are Secrets there for them.
 	target, in, registry, tag string
 	pullSecrets               []string
+	// requestNothing means that their containers request no CPU and memory.
+	requestNothing bool
 	// breakDown means that the nodes of the volumes' replicas are measured, too.
 	breakDown bool
 }

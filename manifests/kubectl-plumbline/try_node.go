@@ -53,6 +53,22 @@ type place struct {
 // tryJob is a Job that measures a node.
 type tryJob struct{ name, node string }
 
+// newJobName returns a name that no other Job has.
+func newJobName() string { return "plumbline-try-" + utilrand.String(8) }
+
+// requests are what a container requests of a node.
+type requests struct {
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+}
+
+// The chart's requests, without which the programs would not run beside what uses every CPU; and none, for a node that has
+// no room for them.
+var (
+	agentRequests, blockioRequests = requests{"50m", "64Mi"}, requests{"20m", "32Mi"}
+	noRequests                     = requests{"0", "0"}
+)
+
 // pod is what is read of a pod.
 type pod struct {
 	Metadata struct{ Name string }
@@ -249,7 +265,7 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		return err
 	}
 	for _, node := range append([]string{p.node}, p.replicas...) {
-		j := tryJob{name: "plumbline-try-" + utilrand.String(8), node: node}
+		j := tryJob{name: newJobName(), node: node}
 		err := c.startJob(ctx, o, p, j)
 		if err == nil {
 			jobs = append(jobs, j)
@@ -316,8 +332,11 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	begin, stop := context.WithTimeout(ctx, beginning)
 	defer stop()
 	var all []try.Exporter
-	for _, j := range jobs {
+	for i, j := range jobs {
 		exporters, err := c.awaitJob(begin, o.in, j, &client)
+		if lost := (*podError)(nil); errors.As(err, &lost) && lost.noRoom {
+			exporters, err = c.requestNothing(begin, o, p, &jobs[i], &client)
+		}
 		switch {
 		case err == nil:
 			all = append(all, exporters...)
@@ -335,6 +354,22 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 		return ended // and not what followed from it
 	}
 	return err
+}
+
+// requestNothing makes another Job in place of one for whose pod its node has no room: its pod runs with what is left there.
+func (c *cluster) requestNothing(ctx context.Context, o tryOptions, p place, j *tryJob, client *http.Client) ([]try.Exporter, error) {
+	c.note("Node %s has no room for what the pod requests: another one requests nothing.", why.Clean(j.node))
+	if err := c.removeJob(ctx, o.in, j.name); err != nil {
+		return nil, err
+	}
+	o.requestNothing = true
+	another := tryJob{name: newJobName(), node: j.node}
+	if err := c.startJob(ctx, o, p, another); err != nil {
+		return nil, err
+	}
+	*j = another
+	c.note("Made Job %s in namespace %s.", j.name, o.in)
+	return c.awaitJob(ctx, o.in, *j, client)
 }
 
 // awaitJob returns the exporters of a Job's pod once they answer.
@@ -364,7 +399,11 @@ func (c *cluster) awaitJob(ctx context.Context, namespace string, j tryJob, clie
 const noPod = "the Job has no pod: a quota of its namespace, or PodSecurity, may refuse it"
 
 // podError is why a pod does not measure.
-type podError struct{ text string }
+type podError struct {
+	text string
+	// noRoom is true if its node has too little CPU or memory left to request.
+	noRoom bool
+}
 
 func (e *podError) Error() string { return e.text }
 
@@ -382,7 +421,11 @@ func (o tryOptions) job(name, node string, used []*persistentVolume) (job, made 
 		secrets = append(secrets, map[string]string{"name": name})
 	}
 	values := map[string]any{"Deadline": int((o.span + patience).Seconds())}
-	for key, text := range map[string]any{"Name": name, "Node": node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio"), "PullSecrets": secrets} {
+	ofAgent, ofBlockio := agentRequests, blockioRequests
+	if o.requestNothing {
+		ofAgent, ofBlockio = noRequests, noRequests
+	}
+	for key, text := range map[string]any{"AgentRequests": ofAgent, "BlockioRequests": ofBlockio, "Name": name, "Node": node, "Volumes": string(volumes), "Agent": image("agent"), "Blockio": image("blockio"), "PullSecrets": secrets} {
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			return nil, nil, err
@@ -470,9 +513,9 @@ func (c *cluster) watchPod(ctx context.Context, namespace, job string, cancel co
 		if ended := (*podError)(nil); errors.As(err, &ended) {
 			cancel(ended)
 		} else if err == nil && name == "" {
-			cancel(&podError{"the pod that measures is gone: it was deleted"})
+			cancel(&podError{text: "the pod that measures is gone: it was deleted"})
 		} else if err == nil && state != "" {
-			cancel(&podError{"the pod that measures does not run any more: " + state})
+			cancel(&podError{text: "the pod that measures does not run any more: " + state})
 		}
 	}
 }
@@ -489,7 +532,7 @@ func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits
 	p := list.Items[0]
 	state := p.Status
 	if state.Phase == "Failed" && len(state.ContainerStatuses) == 0 || state.Reason == "Evicted" {
-		return "", "", &podError{fmt.Sprintf("the node did not keep the pod: %s: %s", state.Reason, state.Message)}
+		return "", "", &podError{fmt.Sprintf("the node did not keep the pod: %s: %s", state.Reason, state.Message), strings.HasPrefix(state.Reason, "OutOf")}
 	}
 	running := 0
 	for _, one := range state.ContainerStatuses {
@@ -497,9 +540,9 @@ func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits
 		case s.Running != nil:
 			running++
 		case s.Terminated != nil:
-			return "", "", &podError{fmt.Sprintf("container %s ended with exit code %d: %s", one.Name, s.Terminated.ExitCode, cmp.Or(c.log(ctx, namespace, p.Metadata.Name, one.Name), s.Terminated.Reason))}
+			return "", "", &podError{text: fmt.Sprintf("container %s ended with exit code %d: %s", one.Name, s.Terminated.ExitCode, cmp.Or(c.log(ctx, namespace, p.Metadata.Name, one.Name), s.Terminated.Reason))}
 		case s.Waiting != nil && strings.Contains(s.Waiting.Reason, "Image"):
-			return "", "", &podError{fmt.Sprintf("the image of container %s cannot be pulled: %s: %s; --registry and --tag name another, --pull-secret the login of a private registry", one.Name, s.Waiting.Reason, s.Waiting.Message)}
+			return "", "", &podError{text: fmt.Sprintf("the image of container %s cannot be pulled: %s: %s; --registry and --tag name another, --pull-secret the login of a private registry", one.Name, s.Waiting.Reason, s.Waiting.Message)}
 		case s.Waiting != nil:
 			waits = fmt.Sprintf("container %s waits: %s", one.Name, s.Waiting.Reason)
 		}

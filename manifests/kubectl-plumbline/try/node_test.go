@@ -90,7 +90,11 @@ func fakeNode(t *testing.T, s *kubetest.Server, status string, run func(*unstruc
 		}
 		node, _, _ := unstructured.NestedString(pod.Object, "spec", "nodeName")
 		var state map[string]any
-		if err := yaml.Unmarshal([]byte(cmp.Or(statuses[node], strings.ReplaceAll(status, address, addressOf(node)))), &state); err != nil {
+		is := cmp.Or(statuses[node], status)
+		if pod.GetLabels()[full] != "" {
+			is = "{phase: Failed, reason: OutOfcpu, message: Node has no room}"
+		}
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(is, address, addressOf(node))), &state); err != nil {
 			return err
 		}
 		pod.Object["status"] = state
@@ -118,6 +122,9 @@ func fakeNode(t *testing.T, s *kubetest.Server, status string, run func(*unstruc
 		}
 	})
 }
+
+// full marks a pod for which the stand-in for a node has no room.
+const full = "full"
 
 const running = `
 phase: Running
@@ -192,8 +199,10 @@ func TestClaim(t *testing.T) {
 	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
 	run := runs(t, dir)
 	var secrets []any
+	var requests []string
 	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
 		secrets, _, _ = unstructured.NestedSlice(pod.Object, "spec", "imagePullSecrets")
+		requests = append(requests, requestsOf(t, pod))
 		run(pod)
 	})
 	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--pull-secret=ours", "--pull-secret=theirs",
@@ -204,6 +213,9 @@ func TestClaim(t *testing.T) {
 	noJob(t, s)
 	if got := fmt.Sprint(secrets); got != "[map[name:ours] map[name:theirs]]" {
 		t.Errorf("the pod's images are pulled with %s", got)
+	}
+	if want := []string{"50m 64Mi, 20m 32Mi"}; !slices.Equal(requests, want) {
+		t.Errorf("the pods request %q, want the chart's %q", requests, want)
 	}
 	f := only(t, out.Bytes())
 	if f.Name != "shop/data" || f.Target.Node != "here" || f.Target.Server != "shop" || f.Target.Volume != "pv-1" || f.Target.StorageClass != "standard" ||
@@ -226,6 +238,58 @@ func TestClaim(t *testing.T) {
 	if text := errs.String(); !strings.Contains(text, "it ends by itself, or: kubectl delete job plumbline-try-") {
 		t.Errorf("what is left is not reported")
 	}
+}
+
+// A pod for whose requests the node has no room gives way to one without any.
+func TestNoRoom(t *testing.T) {
+	s, kubeconfig := shopping(t)
+	dir := programs(t)
+	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
+	run := runs(t, dir)
+	var requests []string
+	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
+		requests = append(requests, requestsOf(t, pod))
+		if len(requests) == 1 {
+			labels := pod.GetLabels()
+			labels[full] = "true"
+			pod.SetLabels(labels)
+			return
+		}
+		run(pod)
+	})
+	cmd, out, errs := plumbline(t, "try", "data", "--namespace=shop", "--kubeconfig="+kubeconfig, "--registry=registry.example.org", "--for=10s", "--output=json")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	noJob(t, s)
+	if f := only(t, out.Bytes()); f.Target.Server != "shop" {
+		t.Errorf("%+v", f)
+	}
+	if want := []string{"50m 64Mi, 20m 32Mi", "0 0, 0 0"}; !slices.Equal(requests, want) {
+		t.Errorf("the pods request %q, want %q", requests, want)
+	}
+	if text := errs.String(); !strings.Contains(text, "Node here has no room for what the pod requests") || strings.Count(text, "Made Job") != 2 {
+		t.Errorf("that the node has no room is not reported")
+	}
+}
+
+// requestsOf returns the CPU and memory that each container of a pod requests.
+func requestsOf(t *testing.T, pod *unstructured.Unstructured) string {
+	t.Helper()
+	var spec struct {
+		Containers []struct {
+			Resources struct{ Requests struct{ CPU, Memory string } }
+		}
+	}
+	text, err := json.Marshal(pod.Object["spec"])
+	if err := errors.Join(err, json.Unmarshal(text, &spec)); err != nil {
+		t.Error(err)
+	}
+	var all []string
+	for _, c := range spec.Containers {
+		all = append(all, c.Resources.Requests.CPU+" "+c.Resources.Requests.Memory)
+	}
+	return strings.Join(all, ", ")
 }
 
 // runs returns what runs the programs of a pod at its node's address.
