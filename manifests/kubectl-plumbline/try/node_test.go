@@ -214,7 +214,7 @@ func TestClaim(t *testing.T) {
 	if got := fmt.Sprint(secrets); got != "[map[name:ours] map[name:theirs]]" {
 		t.Errorf("the pod's images are pulled with %s", got)
 	}
-	if want := []string{"50m 64Mi, 20m 32Mi"}; !slices.Equal(requests, want) {
+	if want := []string{chartRequests(t)}; !slices.Equal(requests, want) {
 		t.Errorf("the pods request %q, want the chart's %q", requests, want)
 	}
 	f := only(t, out.Bytes())
@@ -265,12 +265,26 @@ func TestNoRoom(t *testing.T) {
 	if f := only(t, out.Bytes()); f.Target.Server != "shop" {
 		t.Errorf("%+v", f)
 	}
-	if want := []string{"50m 64Mi, 20m 32Mi", "0 0, 0 0"}; !slices.Equal(requests, want) {
+	if want := []string{chartRequests(t), "0 0, 0 0"}; !slices.Equal(requests, want) {
 		t.Errorf("the pods request %q, want %q", requests, want)
 	}
 	if text := errs.String(); !strings.Contains(text, "Node here has no room for what the pod requests") || strings.Count(text, "Made Job") != 2 {
 		t.Errorf("that the node has no room is not reported")
 	}
+}
+
+// chartRequests returns the same of the chart's agent and blockio.
+func chartRequests(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(testkit.Root(), "manifests", "chart", "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	return requestsOf(t, &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"containers": []any{values["agent"], values["blockio"]}}}})
 }
 
 // requestsOf returns the CPU and memory that each container of a pod requests.
