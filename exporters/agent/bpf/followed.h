@@ -80,12 +80,9 @@ static __always_inline bool maybe_followed(u32 tgid, enum follower own)
 	return followers_of(tgid) >> own & 1;
 }
 
-/* Passes the call at hand on to the next collector that follows the task, from this one on. Returns if there is none. */
-static __always_inline void pass_on(void *ctx, void *programs, u32 rank, enum follower from)
+/* Passes the call at hand on to the next of these collectors, from this one on. Returns if there is none. */
+static __always_inline void pass_on_to(u32 followers, struct task_struct *task, void *ctx, void *programs, u32 rank, enum follower from)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	u32 followers = followers_of(tgid_of(task));
-
 #pragma unroll
 	for (u32 f = 0; f < FOLLOWERS; f++) {
 		if (f < from)
@@ -94,6 +91,14 @@ static __always_inline void pass_on(void *ctx, void *programs, u32 rank, enum fo
 			continue;
 		bpf_tail_call(ctx, programs, rank * FOLLOWERS + f);
 	}
+}
+
+/* Passes the call at hand on to the next collector that follows the task, from this one on. Returns if there is none. */
+static __always_inline void pass_on(void *ctx, void *programs, u32 rank, enum follower from)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	pass_on_to(followers_of(tgid_of(task)), task, ctx, programs, rank, from);
 }
 
 #endif

@@ -187,7 +187,9 @@ func (d *Dispatcher) count(f Follower, pid, by int) error {
 		delete(d.processes, bit)
 		d.words[word] &^= 1 << (bit % 64)
 	}
-	return d.collection.Maps[dispatcher.DispatcherMapFollowed].Put(word, d.words[word])
+	// Before the first bit: nobody looks at the map until then.
+	err := d.collection.Variables[dispatcher.DispatcherVarFollowedBits].Set(uint32(len(d.processes)))
+	return errors.Join(err, d.collection.Maps[dispatcher.DispatcherMapFollowed].Put(word, d.words[word]))
 }
 
 // Programs are the loaded ones, by what they are called in metrics.

@@ -10,12 +10,23 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* How many bits of the map followed are set, as user space counts them: while there is none nothing looks there. */
+u32 followed_bits;
+
+/* Passes a call on to the first collector that follows the task. */
+static __always_inline void dispatch(void *ctx, void *programs, u32 rank)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	pass_on_to(followed_bits ? followers_of(tgid_of(task)) : 0, task, ctx, programs, rank, 0);
+}
+
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(received)
 {
 	u32 rank = arrive(ctx, &socket_groups, GROUP_RECEIVED);
 
-	pass_on(ctx, &received_by, rank, 0);
+	dispatch(ctx, &received_by, rank);
 	return leave(&socket_groups, GROUP_RECEIVED, rank);
 }
 
@@ -24,6 +35,6 @@ int BPF_PROG(sent)
 {
 	u32 rank = arrive(ctx, &socket_groups, GROUP_SENT);
 
-	pass_on(ctx, &sent_by, rank, 0);
+	dispatch(ctx, &sent_by, rank);
 	return leave(&socket_groups, GROUP_SENT, rank);
 }

@@ -42,6 +42,7 @@ const (
 	DispatcherProgReceived      = "received"
 	DispatcherProgSent          = "sent"
 	DispatcherVarBackups        = "backups"
+	DispatcherVarFollowedBits   = "followed_bits"
 	DispatcherVarPidNamespace   = "pid_namespace"
 	DispatcherVarUnusedFollower = "unused_follower"
 	DispatcherVarUnusedGroup    = "unused_group"
@@ -110,6 +111,7 @@ type DispatcherMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type DispatcherVariableSpecs struct {
 	Backups        *ebpf.VariableSpec `ebpf:"backups"`
+	FollowedBits   *ebpf.VariableSpec `ebpf:"followed_bits"`
 	PidNamespace   *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	UnusedFollower *ebpf.VariableSpec `ebpf:"unused_follower"`
 	UnusedGroup    *ebpf.VariableSpec `ebpf:"unused_group"`
@@ -158,6 +160,7 @@ func (m *DispatcherMaps) Close() error {
 // It can be passed to LoadDispatcherObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DispatcherVariables struct {
 	Backups        *ebpf.Variable `ebpf:"backups"`
+	FollowedBits   *ebpf.Variable `ebpf:"followed_bits"`
 	PidNamespace   *ebpf.Variable `ebpf:"pid_namespace"`
 	UnusedFollower *ebpf.Variable `ebpf:"unused_follower"`
 	UnusedGroup    *ebpf.Variable `ebpf:"unused_group"`
