@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,6 +107,9 @@ func (c *cluster) send(ctx context.Context, method, path string, query url.Value
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.client.Do(request)
+	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return fmt.Errorf("%w: is the clock of this machine right?", err)
+	}
 	if err != nil {
 		return err
 	}

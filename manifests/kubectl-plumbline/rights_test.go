@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/plumbline/plumbline/rules/why"
 	"github.com/plumbline/plumbline/rules/why/whytest"
@@ -227,5 +230,22 @@ func TestWrongKubeconfig(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A certificate that is refused for its time leads to the clock.
+func TestClockIsOff(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	for when, years := range map[string]int{"far ahead": 200, "far behind": -200} {
+		c, err := newCluster(&rest.Config{Host: server.URL}, options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+		c.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, Time: func() time.Time { return time.Now().AddDate(years, 0, 0) }}}}
+		if err := c.get(t.Context(), "/version", nil, &struct{}{}); err == nil || !strings.Contains(err.Error(), "is the clock of this machine right?") {
+			t.Errorf("%s: %v", when, err)
+		}
 	}
 }

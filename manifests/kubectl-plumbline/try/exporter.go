@@ -116,8 +116,9 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 	next := time.NewTicker(Interval)
 	defer next.Stop()
 	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
+	began := time.Now()
 	for {
-		at := time.Now()
+		at := began.Add(time.Since(began)) // a clock that is set meanwhile does not change what is measured
 		pages := readAll(ctx, all)
 		if ctx.Err() != nil {
 			break
