@@ -107,11 +107,8 @@ func (c *cluster) send(ctx context.Context, method, path string, query url.Value
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.client.Do(request)
-	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return fmt.Errorf("%w: is the clock of this machine right?", err)
-	}
 	if err != nil {
-		return err
+		return expired(err)
 	}
 	defer answer.Body.Close()
 	const most = 256 << 20
@@ -130,6 +127,14 @@ func (c *cluster) send(ctx context.Context, method, path string, query url.Value
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil
+}
+
+// expired adds to an error what to do about a certificate that is refused for its time.
+func expired(err error) error {
+	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return fmt.Errorf("%w: renew the certificate, or set the clock of this machine if it is wrong", err)
+	}
+	return err
 }
 
 // meta is what is read of every object.
@@ -231,7 +236,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, err
+		return nil, expired(err)
 	}
 	if to := answer.Header.Get("Location"); r.proxied && to != "" {
 		// It would be followed with the user's token, whatever host it leads to.

@@ -244,7 +244,7 @@ func TestClockIsOff(t *testing.T) {
 		}
 		trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		c.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, Time: func() time.Time { return time.Now().AddDate(years, 0, 0) }}}}
-		if err := c.get(t.Context(), "/version", nil, &struct{}{}); err == nil || !strings.Contains(err.Error(), "is the clock of this machine right?") {
+		if err := c.get(t.Context(), "/version", nil, &struct{}{}); err == nil || !strings.Contains(err.Error(), "or set the clock of this machine") {
 			t.Errorf("%s: %v", when, err)
 		}
 	}

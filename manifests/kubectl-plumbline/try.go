@@ -51,6 +51,10 @@ func (o tryOptions) check() error {
 		return usageError{errors.New("--break-down measures the nodes of a volume's replicas: want CLAIM or pod/POD")}
 	case o.target != "" && o.registry == "":
 		return usageError{errors.New("--registry is empty: give the registry that your images were pushed to, as the chart's value image.registry")}
+	case len(o.pullSecrets) > 0 && o.target == "":
+		return usageError{errors.New("--pull-secret is for the images of a target's pod: name the target")}
+	case slices.ContainsFunc(o.pullSecrets, func(name string) bool { return len(validation.IsDNS1123Subdomain(name)) > 0 }):
+		return usageError{fmt.Errorf("--pull-secret: %s: want the name of a Secret", why.Clean(strings.Join(o.pullSecrets, ", ")))}
 	case len(validation.IsDNS1123Label(o.in)) > 0:
 		return usageError{fmt.Errorf("--pod-namespace=%s is no name of a namespace", why.Clean(o.in))}
 	}

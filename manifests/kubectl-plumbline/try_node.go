@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 	"time"
 
@@ -51,10 +52,14 @@ type place struct {
 }
 
 // tryJob is a Job that measures a node.
-type tryJob struct{ name, node string }
+type tryJob struct {
+	node string
+	// names are that of its Job, and before it that of one for whose pod there was no room.
+	names []string
+}
 
-// newJobName returns a name that no other Job has.
-func newJobName() string { return "plumbline-try-" + utilrand.String(8) }
+// name is that of the Job whose pod measures.
+func (j *tryJob) name() string { return j.names[len(j.names)-1] }
 
 // requests are what a container requests of a node.
 type requests struct {
@@ -255,21 +260,24 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		return nil, err
 	}
 	began := c.now()
-	var jobs []tryJob
-	remove := func() (err error) {
+	var jobs []*tryJob
+	remove := func() (removed []string, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 		defer cancel()
 		for _, j := range jobs {
-			err = errors.Join(err, c.removeJob(ctx, o.in, j.name))
+			for _, name := range j.names {
+				err = errors.Join(err, c.removeJob(ctx, o.in, name))
+				removed = append(removed, name)
+			}
 		}
-		return err
+		return removed, err
 	}
 	for _, node := range append([]string{p.node}, p.replicas...) {
-		j := tryJob{name: newJobName(), node: node}
+		j := &tryJob{node: node}
 		err := c.startJob(ctx, o, p, j)
 		if err == nil {
 			jobs = append(jobs, j)
-			c.note("Made Job %s in namespace %s; its pod measures on node %s.", j.name, o.in, node)
+			c.note("Made Job %s in namespace %s; its pod measures on node %s.", j.name(), o.in, node)
 		} else if node == p.node {
 			return nil, err
 		} else {
@@ -277,14 +285,14 @@ func (c *cluster) measureNode(ctx context.Context, p place, o tryOptions) (*try.
 		}
 	}
 	err = c.measureBy(ctx, m, p, o, jobs, began)
-	switch left := remove(); {
+	switch removed, left := remove(); {
 	case err != nil:
 		return nil, errors.Join(err, left)
 	case left != nil:
 		c.note("%s", why.Line(left)) // what was measured is worth no less
 	default:
-		for _, j := range jobs {
-			c.note("Removed Job %s.", j.name)
+		for _, name := range removed {
+			c.note("Removed Job %s.", name)
 		}
 	}
 	return m, nil
@@ -296,11 +304,12 @@ func (c *cluster) leaveOut(node string, err error) {
 }
 
 // startJob makes a Job, and none if that fails.
-func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j tryJob) error {
+func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j *tryJob) error {
 	if j.node != p.node {
 		p.volumes = nil // they are not mounted there
 	}
-	job, template, err := o.job(j.name, j.node, p.volumes)
+	name := "plumbline-try-" + utilrand.String(8)
+	job, template, err := o.job(name, j.node, p.volumes)
 	if err != nil {
 		return err
 	}
@@ -309,7 +318,10 @@ func (c *cluster) startJob(ctx context.Context, o tryOptions, p place, j tryJob)
 	if status := (*statusError)(nil); err != nil && (!errors.As(err, &status) || status.code/100 != 4) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
 		defer cancel()
-		err = errors.Join(err, c.removeJob(ctx, o.in, j.name))
+		err = errors.Join(err, c.removeJob(ctx, o.in, name))
+	}
+	if err == nil {
+		j.names = append(j.names, name)
 	}
 	return err
 }
@@ -325,30 +337,41 @@ func (c *cluster) removeJob(ctx context.Context, namespace, name string) error {
 }
 
 // measureBy measures by the pods of Jobs, the first of which is the place's node's.
-func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, jobs []tryJob, began time.Time) error {
+func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o tryOptions, jobs []*tryJob, began time.Time) error {
 	// A redirect would be followed with the user's token, whatever host it leads to.
 	client := *c.client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	begin, stop := context.WithTimeout(ctx, beginning)
+	exporters, errs := make([][]try.Exporter, len(jobs)), make([]error, len(jobs))
+	var awaited sync.WaitGroup
+	begin, stop := context.WithCancel(ctx)
 	defer stop()
+	for i, j := range jobs {
+		// Together: a pod that its node does not keep is gone after half a minute.
+		awaited.Go(func() {
+			exporters[i], errs[i] = c.awaitJob(begin, o.in, j, &client)
+			if lost := (*podError)(nil); errors.As(errs[i], &lost) && lost.noRoom {
+				exporters[i], errs[i] = c.requestNothing(begin, o, p, j, &client, lost)
+			}
+			if errs[i] != nil && j.node == p.node {
+				stop()
+			}
+		})
+	}
+	awaited.Wait()
 	var all []try.Exporter
 	for i, j := range jobs {
-		exporters, err := c.awaitJob(begin, o.in, j, &client)
-		if lost := (*podError)(nil); errors.As(err, &lost) && lost.noRoom {
-			exporters, err = c.requestNothing(begin, o, p, &jobs[i], &client)
-		}
 		switch {
-		case err == nil:
-			all = append(all, exporters...)
+		case errs[i] == nil:
+			all = append(all, exporters[i]...)
 		case j.node == p.node:
-			return err
+			return errs[i]
 		default:
-			c.leaveOut(j.node, err)
+			c.leaveOut(j.node, errs[i])
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go c.watchPod(ctx, o.in, jobs[0].name, cancel)
+	go c.watchPod(ctx, o.in, jobs[0].name(), cancel)
 	err := c.look(ctx, m, all, p.claims, began)
 	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it
@@ -356,25 +379,22 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	return err
 }
 
-// requestNothing makes another Job in place of one for whose pod its node has no room: its pod runs with what is left there.
-func (c *cluster) requestNothing(ctx context.Context, o tryOptions, p place, j *tryJob, client *http.Client) ([]try.Exporter, error) {
-	c.note("Node %s has no room for what the pod requests: another one requests nothing.", why.Clean(j.node))
-	if err := c.removeJob(ctx, o.in, j.name); err != nil {
-		return nil, err
-	}
+// requestNothing makes another Job beside one for whose pod its node has no room: its pod runs with what is left there.
+func (c *cluster) requestNothing(ctx context.Context, o tryOptions, p place, j *tryJob, client *http.Client, lost *podError) ([]try.Exporter, error) {
+	c.note("Node %s: %s. Another pod requests no CPU and memory: busy programs may leave it too little.", why.Clean(j.node), why.Line(lost))
 	o.requestNothing = true
-	another := tryJob{name: newJobName(), node: j.node}
-	if err := c.startJob(ctx, o, p, another); err != nil {
+	if err := c.startJob(ctx, o, p, j); err != nil {
 		return nil, err
 	}
-	*j = another
-	c.note("Made Job %s in namespace %s.", j.name, o.in)
-	return c.awaitJob(ctx, o.in, *j, client)
+	c.note("Made Job %s in namespace %s.", j.name(), o.in)
+	return c.awaitJob(ctx, o.in, j, client)
 }
 
 // awaitJob returns the exporters of a Job's pod once they answer.
-func (c *cluster) awaitJob(ctx context.Context, namespace string, j tryJob, client *http.Client) (all []try.Exporter, err error) {
-	pod, err := c.awaitPod(ctx, namespace, j.name)
+func (c *cluster) awaitJob(ctx context.Context, namespace string, j *tryJob, client *http.Client) (all []try.Exporter, err error) {
+	ctx, stop := context.WithTimeout(ctx, beginning)
+	defer stop()
+	pod, err := c.awaitPod(ctx, namespace, j.name())
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +405,7 @@ func (c *cluster) awaitJob(ctx context.Context, namespace string, j tryJob, clie
 	all = []try.Exporter{{URL: at("9437"), Client: client, Target: agent}, {URL: at("9435"), Client: client, Target: blockio}}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go c.watchPod(ctx, namespace, j.name, cancel)
+	go c.watchPod(ctx, namespace, j.name(), cancel)
 	if err = try.Await(ctx, all); errors.Is(err, try.ErrRefused) {
 		err = lackRights(namespace, err)
 	}
@@ -396,7 +416,7 @@ func (c *cluster) awaitJob(ctx context.Context, namespace string, j tryJob, clie
 }
 
 // noPod is the state of a Job without a pod.
-const noPod = "the Job has no pod: a quota of its namespace, or PodSecurity, may refuse it"
+const noPod = "the Job has no pod: a limit, a quota or a policy of its namespace, or PodSecurity, may refuse it"
 
 // podError is why a pod does not measure.
 type podError struct {
@@ -459,8 +479,9 @@ func (c *cluster) makeJob(ctx context.Context, namespace string, job, template [
 	if err != nil && strings.Contains(err.Error(), "PodSecurity") {
 		return fmt.Errorf("PodSecurity of namespace %s refuses a pod with hostPID and capabilities: --pod-namespace names one with pod-security.kubernetes.io/enforce=privileged: %w", namespace, err)
 	}
-	if err != nil && !refused(err) { // who may make Jobs need not be allowed to make pods
-		return err
+	// Who may make Jobs need not be allowed to make pods. Limits, quotas and policies refuse, too.
+	if err != nil && !(refused(err) && strings.Contains(err.Error(), "cannot create resource")) {
+		return fmt.Errorf("namespace %s does not take the pod: %w; --pod-namespace names another", namespace, err)
 	}
 	err = c.send(ctx, http.MethodPost, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, job, &struct{}{})
 	if refused(err) {
@@ -532,7 +553,7 @@ func (c *cluster) podOf(ctx context.Context, namespace, job string) (name, waits
 	p := list.Items[0]
 	state := p.Status
 	if state.Phase == "Failed" && len(state.ContainerStatuses) == 0 || state.Reason == "Evicted" {
-		return "", "", &podError{fmt.Sprintf("the node did not keep the pod: %s: %s", state.Reason, state.Message), strings.HasPrefix(state.Reason, "OutOf")}
+		return "", "", &podError{fmt.Sprintf("the node did not keep the pod: %s: %s", state.Reason, state.Message), slices.Contains([]string{"OutOfcpu", "OutOfmemory"}, state.Reason)}
 	}
 	running := 0
 	for _, one := range state.ContainerStatuses {

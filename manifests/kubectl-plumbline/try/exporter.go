@@ -110,20 +110,40 @@ func Await(ctx context.Context, all []Exporter) error {
 	}
 }
 
+// mostJump is how far the wall clock may be from one that is never set, before what is measured ends.
+const mostJump = 2 * time.Second
+
+// moment is what a wall clock has, and one that is never set and stands still while the machine sleeps.
+type moment struct {
+	wall    time.Time
+	running time.Duration
+}
+
+// clocks returns the moment by this machine's clocks, from a start.
+func clocks() func() moment {
+	start := time.Now()
+	return func() moment { return moment{time.Now().Round(0), time.Since(start)} }
+}
+
 // Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
 // looked after each look, with whether the rules were evaluated.
 func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, looked func(evaluated bool)) error {
 	next := time.NewTicker(Interval)
 	defer next.Stop()
 	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
-	began := time.Now()
+	began := m.clock()
 	for {
-		at := began.Add(time.Since(began)) // a clock that is set meanwhile does not change what is measured
+		at := m.clock()
+		// What was counted meanwhile is of another time than it seems, if either clock stood still or was set.
+		if jump := at.wall.Sub(began.wall) - (at.running - began.running); jump.Abs() > mostJump && m.Window() > 0 {
+			m.note(fmt.Errorf("the clock was set, or this machine slept, by %v: measured until then", jump.Round(time.Second)))
+			break
+		}
 		pages := readAll(ctx, all)
 		if ctx.Err() != nil {
 			break
 		}
-		due, err := m.Add(work, at, pages...)
+		due, err := m.Add(work, began.wall.Add(at.running-began.running), pages...)
 		if err != nil {
 			m.note(err)
 		}

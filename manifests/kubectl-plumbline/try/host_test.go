@@ -113,6 +113,7 @@ func database(t *testing.T, in, name string) *pgserver.Server {
 	if text, err := exec.Command("install", "-d", "-o", pgserver.Owner, dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // for the next one of this name
 	s, err := pgserver.Start(pgserver.Options{Initdb: testkit.Tool(t, "initdb"), Postgres: testkit.Tool(t, "postgres"), Dir: dir,
 		Settings: map[string]string{"cluster_name": name, "autovacuum": "off"}})
 	if err != nil {

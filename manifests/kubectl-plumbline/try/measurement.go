@@ -53,6 +53,7 @@ type Measurement struct {
 	First, Last time.Time
 	evaluated   time.Time
 	note        func(error)
+	clock       func() moment
 }
 
 // New returns a Measurement without samples, and the rules as they are written. note gets what could not be read or
@@ -62,7 +63,7 @@ func New(note func(error)) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Measurement{memory: ruler.NewMemory(), engine: ruler.NewEngine(), rules: ruler.New(all), types: map[string]model.MetricType{}, note: note}, nil
+	return &Measurement{memory: ruler.NewMemory(), engine: ruler.NewEngine(), rules: ruler.New(all), types: map[string]model.MetricType{}, note: note, clock: clocks()}, nil
 }
 
 // Page is what one look at an exporter read.

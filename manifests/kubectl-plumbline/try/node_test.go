@@ -268,7 +268,8 @@ func TestNoRoom(t *testing.T) {
 	if want := []string{chartRequests(t), "0 0, 0 0"}; !slices.Equal(requests, want) {
 		t.Errorf("the pods request %q, want %q", requests, want)
 	}
-	if text := errs.String(); !strings.Contains(text, "Node here has no room for what the pod requests") || strings.Count(text, "Made Job") != 2 {
+	if text := errs.String(); !strings.Contains(text, "Node here: the node did not keep the pod: OutOfcpu: Node has no room. Another pod requests no CPU") ||
+		strings.Count(text, "Made Job") != 2 || strings.Count(text, "Removed Job") != 2 {
 		t.Errorf("that the node has no room is not reported")
 	}
 }
@@ -578,7 +579,13 @@ subjects: [{kind: ServiceAccount, name: maker, namespace: shop}]
 // What stands in the way is one sentence with what to do, and no Job is left, whatever it was.
 func TestNodeRefuses(t *testing.T) {
 	s, kubeconfig := shopping(t)
+	s.Namespace("limited")
 	s.Apply(objects(t, `
+apiVersion: v1
+kind: LimitRange
+metadata: {name: most, namespace: limited}
+spec: {limits: [{type: Container, max: {memory: 100Mi}}]}
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: strict, labels: {pod-security.kubernetes.io/enforce: restricted}}
@@ -620,6 +627,8 @@ metadata: {name: nobody, namespace: shop}
 		{"no right to read", "data", "", "403 to GET /api/v1/namespaces/shop/pods", 1, []string{"--kubeconfig=" + of("nobody")}},
 		{"no right to make", "data", "", "it needs the rights to create and delete jobs", 1, []string{"--kubeconfig=" + of("reader")}},
 		{"no right to the proxy", "data", running, "it needs the rights to create and delete jobs, to list pods and to get pods/proxy in namespace kube-system: plumbline-agent: reading it is refused: status 403", 1, []string{"--kubeconfig=" + of("maker")}},
+		{"limits", "pod/db", "", "namespace limited does not take the pod", 1, []string{"--pod-namespace=limited"}},
+		{"wrong pull secret", "pod/db", "", "--pull-secret: a/b: want the name of a Secret", 2, []string{"--pull-secret=a/b"}},
 		{"PodSecurity", "pod/db", "", "PodSecurity of namespace strict refuses", 1, []string{"--pod-namespace=strict"}},
 		{"no image", "data", waiting(`{waiting: {reason: ErrImagePull, message: "not there"}}`), "the image of container agent cannot be pulled: ErrImagePull: not there", 1, nil},
 		{"program fails", "data", waiting(`{terminated: {exitCode: 1, reason: Error, containerID: x}}`), "container agent ended with exit code 1: Error", 1, nil},
