@@ -113,7 +113,7 @@ func Await(ctx context.Context, all []Exporter) error {
 // mostJump is how far the wall clock may be from one that is never set, before what is measured ends.
 const mostJump = 2 * time.Second
 
-// moment is what a wall clock has, and one that is never set and stands still while the machine sleeps.
+// moment is what a wall clock has, and one that is never set and stops while the machine sleeps.
 type moment struct {
 	wall    time.Time
 	running time.Duration
@@ -134,7 +134,7 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 	began := m.clock()
 	for {
 		at := m.clock()
-		// What was counted meanwhile is of another time than it seems, if either clock stood still or was set.
+		// What was counted meanwhile is of another time than it seems, if a clock was set, or one of them stopped.
 		if jump := at.wall.Sub(began.wall) - (at.running - began.running); jump.Abs() > mostJump && m.Window() > 0 {
 			m.note(fmt.Errorf("the clock was set, or this machine slept, by %v: measured until then", jump.Round(time.Second)))
 			break
