@@ -478,12 +478,19 @@ func (a *querier) replicas(t Target) []Replica {
 	}
 	var replicas []Replica
 	seen := map[string]bool{}
-	for address := range all {
+	// For minutes both of its addresses may be of now, or neither: the one that more writes went to is taken.
+	addresses := slices.SortedFunc(maps.Keys(all), func(x, y string) int {
+		return cmp.Or(cmp.Compare(get(count, y), get(count, x)), strings.Compare(x, y))
+	})
+	for _, address := range addresses {
 		p := places[address]
 		if !now[address] && named[p.name] {
 			continue
 		}
 		p.name = cmp.Or(p.name, address)
+		if seen[p.name] {
+			continue
+		}
 		seen[p.name] = true
 		replicas = append(replicas, Replica{Name: p.name, Node: p.node, Device: p.device, Address: address, Count: get(count, address),
 			RoundTrip: get(trip, address), Service: get(service, address), LastShare: get(last, address), Unread: get(unread, address), Stopped: get(stopped, address)})

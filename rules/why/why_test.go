@@ -324,6 +324,30 @@ func TestVolumeAlone(t *testing.T) {
 	}
 }
 
+// A replica that was started again has two addresses for some minutes: it is one replica, and most of its writes count.
+func TestReplicaStartedAgain(t *testing.T) {
+	r := whytest.Healthy().Record()
+	const before = `volume="v-r3",address="127.0.0.9:10000",backend="b"`
+	r.Gauge(`plumbline_volume_replica_info{volume="v-r3",replica="r3-1",address="127.0.0.9:10000",node="n",device="disk-r3-1"}`, 1)
+	r.Times(`plumbline_replica_request_duration_seconds{`+before+`,op="write"}`, 1, 0.5)
+	r.Times(`plumbline_replica_service_seconds{`+before+`,op="write"}`, 1, 0.4)
+	f, err := Find(t.Context(), r, Subject{Namespace: "lab", Claim: "data-r3"}, whytest.End, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Checked(t, f)
+	var names []string
+	for _, one := range f.Replicas {
+		names = append(names, one.Name)
+		if one.Time() > 0.01 {
+			t.Errorf("a write to %s at %s takes %v s", one.Name, one.Address, one.Time())
+		}
+	}
+	if want := []string{"r3-1", "r3-2", "r3-3"}; !slices.Equal(names, want) {
+		t.Errorf("replicas %q, want %q", names, want)
+	}
+}
+
 // A phase and a stalled layer that this version does not know are shown under their own names, and none is dropped.
 func TestUnknownLayers(t *testing.T) {
 	l := whytest.Healthy()
