@@ -335,9 +335,7 @@ func (q *query) identify() {
 // complete reads what a look itself does not.
 func (q *query) complete(s server.Server) observation {
 	c := observation{Server: s}
-	if age, err := s.Age(); err == nil {
-		c.age = age
-	}
+	c.age, _ = s.Age() // 0 if it is not known
 	c.places, c.noPlaces = placesOf(q.options, q.calls, s)
 	if q.options.Pods != nil {
 		var err error

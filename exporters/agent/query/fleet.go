@@ -55,7 +55,7 @@ type kernel interface {
 // observation is what a look at a server found; all of it was read without holding a lock.
 type observation struct {
 	server.Server
-	// age is for how long it has run.
+	// age is for how long it has run, 0 if that is not known.
 	age time.Duration
 	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
 	waitEvent   uint64

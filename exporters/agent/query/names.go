@@ -21,10 +21,10 @@ import (
 //   - elsewhere what it calls itself (PostgreSQL's cluster_name), else its engine and data directory.
 //
 // A server that has just begun may still get a port: that is waited for until it has run for settleTime. Names that are
-// not known yet are waited for as long, from when the server was found; then the server is reported under a provisional name,
-// uid:UID of a pod, engine and port elsewhere, or as the second of its name while it is not known whether it is the one
-// that the name is kept for. When the name becomes known its counts go along: a provisional name never stays beside the
-// other.
+// not known yet are waited for as long, from when the server was found; then the server is reported under a provisional
+// name, uid:UID of a pod, engine and port elsewhere, or as the second of its name while it is not known whether it is the
+// one that the name is kept for. When the name becomes known its counts go along: a provisional name never stays beside
+// the other.
 const (
 	// maxName bounds a name that is not a pod's; Kubernetes bounds those of pods.
 	maxName = 128

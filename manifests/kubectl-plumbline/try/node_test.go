@@ -191,13 +191,19 @@ func noJob(t *testing.T, s *kubetest.Server) {
 	}
 }
 
+// busyShop is the shop with a database at work, and what runs the programs of a pod on its node.
+func busyShop(t *testing.T) (s *kubetest.Server, kubeconfig string, run func(pod *unstructured.Unstructured)) {
+	t.Helper()
+	s, kubeconfig = shopping(t)
+	dir := programs(t)
+	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
+	return s, kubeconfig, runs(t, dir)
+}
+
 // The claim's node is measured through the API server's proxy by the programs that the Job names, and the Job is gone.
 // Programs and API server are real, the node is not.
 func TestClaim(t *testing.T) {
-	s, kubeconfig := shopping(t)
-	dir := programs(t)
-	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
-	run := runs(t, dir)
+	s, kubeconfig, run := busyShop(t)
 	var secrets []any
 	var requests []string
 	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
@@ -242,10 +248,7 @@ func TestClaim(t *testing.T) {
 
 // A pod for whose requests the node has no room gives way to one without any.
 func TestNoRoom(t *testing.T) {
-	s, kubeconfig := shopping(t)
-	dir := programs(t)
-	busy(t, database(t, "/var/tmp", "shop"), 1, "select 1")
-	run := runs(t, dir)
+	s, kubeconfig, run := busyShop(t)
 	var requests []string
 	fakeNode(t, s, running, func(pod *unstructured.Unstructured) {
 		requests = append(requests, requestsOf(t, pod))
