@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -76,7 +77,8 @@ func Match(l labels.Labels, matchers []*labels.Matcher) bool {
 	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(l.Get(m.Name)) })
 }
 
-// Query evaluates an expression at a time, and returns the result as a client of Prometheus' API reads it.
+// Query evaluates an expression at a time, and returns the result, and what fails in the evaluation, as a client of
+// Prometheus' API reads it.
 func (f Find) Query(ctx context.Context, engine *promql.Engine, expr string, at time.Time) (model.Value, error) {
 	q, err := engine.NewInstantQuery(ctx, f, nil, expr, at)
 	if err != nil {
@@ -84,6 +86,9 @@ func (f Find) Query(ctx context.Context, engine *promql.Engine, expr string, at 
 	}
 	defer q.Close()
 	r := q.Exec(ctx)
+	if r.Err != nil && ctx.Err() == nil {
+		return nil, &promv1.Error{Type: promv1.ErrExec, Msg: r.Err.Error()}
+	}
 	if r.Err != nil {
 		return nil, r.Err
 	}

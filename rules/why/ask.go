@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -41,6 +42,8 @@ type querier struct {
 	target Target
 	of     *strings.Replacer
 	err    *error // of all the targets of one look
+	// failed, unless nil, gets what Prometheus cannot evaluate, which then has no series and is no error.
+	failed *[]string
 	// classic is set once a query found no native histograms, but classic ones.
 	classic *bool
 }
@@ -116,7 +119,7 @@ func (a *querier) ask(name string) (text string, answer model.Value, err error) 
 	return text, answer, err
 }
 
-// vector runs a question's query. It keeps an error and returns no series then.
+// vector runs a question's query. It keeps an error, or what failed, and returns no series then.
 func (a *querier) vector(name string) model.Vector {
 	if *a.err != nil {
 		return nil
@@ -131,6 +134,10 @@ func (a *querier) vector(name string) model.Vector {
 		}
 	}
 	text, answer, err := a.ask(name)
+	if refused := (*promv1.Error)(nil); a.failed != nil && errors.As(err, &refused) && refused.Type == promv1.ErrExec {
+		*a.failed = append(*a.failed, fmt.Sprintf("%s, which Prometheus cannot evaluate: %s", name, Line(err)))
+		return nil
+	}
 	if err != nil {
 		*a.err = fmt.Errorf("asking Prometheus for %s (%s): %w", name, text, err)
 		return nil

@@ -68,11 +68,12 @@ func (s *series) find(_, _ int64, matchers []*labels.Matcher) []storage.Series {
 	return stored.Select(s.all, matchers)
 }
 
-// evaluate adds what the verdict's rules record. A threshold that is there already is not recorded again.
-func (s *series) evaluate(ctx context.Context) error {
+// evaluate adds what the verdict's rules record, and returns what of that is left out because its rule fails. A
+// threshold that is there already is not recorded again.
+func (s *series) evaluate(ctx context.Context) (failed []string, err error) {
 	all, err := judges()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1 << 20, Timeout: time.Minute})
 	given := map[string]bool{}
@@ -84,10 +85,13 @@ func (s *series) evaluate(ctx context.Context) error {
 			continue
 		}
 		if err := s.record(ctx, engine, r); err != nil {
-			return fmt.Errorf("rule %s: %w", r.Record, err)
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("rule %s: %w", r.Record, err)
+			}
+			failed = append(failed, fmt.Sprintf("what rule %s records, which fails: %s", r.Record, Line(err)))
 		}
 	}
-	return nil
+	return failed, nil
 }
 
 // record adds what a rule records.

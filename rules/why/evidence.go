@@ -121,9 +121,11 @@ func (s Statement) add(to *series, f *Finding, is ...string) {
 // judge has the rules judge what is known, and words their verdict.
 func (f *Finding) judge(ctx context.Context) error {
 	s := f.known()
-	if err := s.evaluate(ctx); err != nil {
+	failed, err := s.evaluate(ctx)
+	if err != nil {
 		return err
 	}
+	f.failed = append(f.failed, failed...)
 	name := "volume:verdict:confidence"
 	if f.Target.Server != "" {
 		name = "server:verdict:confidence"

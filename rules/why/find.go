@@ -54,6 +54,7 @@ func FindEach(ctx context.Context, api API, s Subject, at time.Time, window time
 // find describes a target of a subject that has so many.
 func (a *querier) find(s Subject, t Target, targets int) (*Finding, error) {
 	f := &Finding{At: a.at, Window: a.window, Subject: s, Target: t, Servers: targets}
+	a.failed = &f.failed
 	a.about(f.Target).statements(f)
 	a.about(f.Target).complete(f)
 	if *a.err != nil {

@@ -170,6 +170,8 @@ type Finding struct {
 	loadExplains, hostExplains, cpuShort bool
 	// solid is set if the volume's device is known not to rotate.
 	solid bool
+	// failed is what it lacks because a query or a rule of the verdict failed.
+	failed []string
 }
 
 // what names the statements that the finding describes: commits, if there are any.

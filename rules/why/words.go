@@ -252,8 +252,10 @@ func (f *Finding) tail() (parts []string) {
 	return parts
 }
 
-// Missing lists what is not measured, in words; each is also left out of the sentences.
+// Missing lists what is not measured, and what could not be evaluated, in words; each is also left out of the
+// sentences.
 func (f *Finding) Missing() (missing []string) {
+	missing = slices.Clip(f.failed)
 	say := func(known bool, text string) {
 		if !known {
 			missing = append(missing, text)
