@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -33,6 +34,9 @@ type worker struct {
 	Routes map[string]string
 	// link is its end of the cable on the bridge.
 	link string
+	// disk is where its replicas are: a loop device whose requests can be held back. All workers' are such, as a loop
+	// device is slower than the machine's disk.
+	disk *rig.SlowDisk
 }
 
 // startCluster starts a control plane and as many workers, and waits until they are ready.
@@ -62,6 +66,7 @@ func startCluster(t *testing.T, workers int) *node {
 				w.Routes[address] = pods
 			}
 		}
+		n.diskOf(w)
 		n.startWorker(w)
 	}
 	for _, w := range n.workers {
@@ -70,6 +75,19 @@ func startCluster(t *testing.T, workers int) *node {
 	}
 	t.Cleanup(n.explain)
 	return n
+}
+
+// diskOf makes the disk of a worker's replicas.
+func (n *node) diskOf(w *worker) {
+	n.t.Helper()
+	backing, at := n.path("disk", w.Name), filepath.Join(w.Folder, "longhorn")
+	for _, folder := range []string{backing, at} {
+		n.must(os.MkdirAll(folder, 0o755))
+	}
+	var err error
+	w.disk, err = rig.NewSlowDisk(n.t, backing, 16<<30)
+	n.must(err)
+	n.must(rig.MountExt4(n.t, w.disk.Device, at))
 }
 
 // startWorker starts a worker's process and connects it.
@@ -134,7 +152,7 @@ func TestWorker(t *testing.T) {
 		n.run("cp", filepath.Join(w.Parent, file), own)
 	}
 	n.run("mount", "--make-rprivate", "/")
-	n.run("mount", "--bind", w.Folder, w.Parent)
+	n.run("mount", "--rbind", w.Folder, w.Parent) // with its disk
 	n.prepare()
 	n.mounts()
 	testkit.Eventually(t, time.Minute, func() error { return exec.Command("ip", "link", "show", "node0").Run() })

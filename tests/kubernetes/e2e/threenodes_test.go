@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,7 @@ func TestThreeNodes(t *testing.T) {
 	removed := n.tryKilled("db-"+replicated, volume.claim)
 	n.report("three-nodes.md", faultTable)
 	part("a volume fills: paged with its claim", n.fillVolume)
+	part("the disk of a replica is slow: the replica, its disk and its node are named", func() { n.slowReplicaDisk(volume, away) })
 	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
 	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
@@ -157,24 +159,44 @@ func (n *node) replicaOn(v longhornVolume, w *worker) string {
 	return ""
 }
 
-// slowNetwork has everything to a node go slowly: the verdict and kubectl plumbline why name the replica there, no other one, and the node.
+// slowReplicaDisk holds back the writes of the disk below a replica.
+func (n *node) slowReplicaDisk(v longhornVolume, w *worker) {
+	n.t.Helper()
+	device := filepath.Base(w.disk.Device)
+	n.namesReplica("the disk of the replica on "+w.Name+" is slow", v, w, []string{device}, func() func() {
+		w.disk.Writes.Set(30 * time.Millisecond)
+		return func() { w.disk.Writes.Set(0) }
+	})
+}
+
+// slowNetwork has everything to a node go slowly.
 func (n *node) slowNetwork(v longhornVolume, w *worker) {
 	n.t.Helper()
+	n.namesReplica("the network to "+w.Name+", where a replica is, is slow", v, w, nil, func() func() { return n.throttle(w) })
+}
+
+// namesReplica makes the replica on a node slow: the verdict and kubectl plumbline why and try name that replica, no other one, the node,
+// and what else is wanted.
+func (n *node) namesReplica(what string, v longhornVolume, w *worker, wanted []string, do func() (mend func())) {
+	n.t.Helper()
 	slow := n.replicaOn(v, w)
+	wanted = append([]string{slow, w.Name}, wanted...)
 	// None stands out before: what was at the beginning is forgotten after some minutes.
 	testkit.Eventually(n.t, 2*patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica"}`, v.volume)))
-	n.row("the network to "+w.Name+", where a replica is, is slow", v, func() func() {
+	n.row(what, v, func() func() {
 		began := time.Now()
-		mend := n.throttle(w)
+		mend := do()
 		testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
-		n.keepLine("three-nodes.txt", "slow network to %s: replica %s named after %.0f s", w.Name, slow, time.Since(began).Seconds())
+		n.keepLine("three-nodes.txt", "%s: replica %s named after %.0f s", what, slow, time.Since(began).Seconds())
 		testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
 		why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
 		n.keepLine("three-nodes.txt", "%s", why)
-		if !strings.Contains(why, slow) || !strings.Contains(why, w.Name) {
-			n.t.Errorf("kubectl plumbline why does not name %s on %s:\n%s", slow, w.Name, why)
+		for _, name := range wanted {
+			if !strings.Contains(why, name) {
+				n.t.Errorf("kubectl plumbline why does not name %s:\n%s", name, why)
+			}
 		}
-		n.tries("db-"+v.class, v.claim, []string{slow, w.Name}, "--break-down")
+		n.tries("db-"+v.class, v.claim, wanted, "--break-down")
 		return mend
 	})
 }
