@@ -144,7 +144,7 @@ func (f *Finding) judge(ctx context.Context) error {
 			continue
 		}
 		for i := range f.Replicas {
-			f.Replicas[i].unheard = f.Replicas[i].unheard || f.Replicas[i].Name == one.Metric.Get("replica") && f.Replicas[i].RoundTrip > 2*f.Replicas[i].Service
+			f.Replicas[i].backlogged = f.Replicas[i].backlogged || f.Replicas[i].Name == one.Metric.Get("replica") && f.Replicas[i].RoundTrip > 2*f.Replicas[i].Service
 		}
 	}
 	f.word()

@@ -38,7 +38,7 @@ func writeLayers(w Write, replicas []Replica) []Layer {
 	}
 	if Known(slowest.Time()) {
 		network, inside := slowest.RoundTrip-slowest.Service, first(slowest.Service, slowest.RoundTrip)
-		if slowest.unheard {
+		if slowest.backlogged {
 			inside, network = inside+network, 0
 		}
 		add(layers.Network, network)

@@ -84,8 +84,8 @@ type Replica struct {
 	// Unread is how many bytes of requests had arrived there unread, and Stopped for how long its process had been
 	// stopped, in seconds, at the least in a fifth of the looks, one a scrape.
 	Unread, Stopped float64
-	// unheard is set if most of a round trip is requests that the replica's process does not get to.
-	unheard bool
+	// backlogged is set if most of a round trip is requests that the replica's process does not get to.
+	backlogged bool
 }
 
 // Time is the replica's time of a write: the round trip, or where that is not seen its own.

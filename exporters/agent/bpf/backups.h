@@ -7,7 +7,7 @@
  *
  * Whether it may have happened is known: of the tasks that are within all of them at once, the last to enter has
  * found the others there; and events are missed only if that one loses the CPU, too, before it is done. A task
- * that loses the CPU outside of arrive() and leave(), in the few instructions by which the kernel enters and
+ * that loses the CPU outside of program_enter() and program_exit(), in the few instructions by which the kernel enters and
  * leaves a program, is not seen. */
 #ifndef __PLUMBLINE_BACKUPS_H__
 #define __PLUMBLINE_BACKUPS_H__
@@ -33,20 +33,20 @@ enum program_group {
 const enum program_group *unused_group __attribute__((unused));
 
 /* What one of them is at. */
-enum presence {
-	ABSENT,
-	PRESENT,
-	LAST, /* at work, and has found all others at work: nobody is left for events of other tasks */
+enum run_state {
+	NOT_RUNNING,
+	RUNNING,
+	RUNNING_LAST, /* at work, and has found all others at work: nobody is left for events of other tasks */
 };
 
 /* Keeps the type in the object file, from where the agent takes the numbers. */
-const enum presence *unused_presence __attribute__((unused));
+const enum run_state *unused_run_state __attribute__((unused));
 
 /* Who of a program and its backup programs is at work on a CPU. By rank, each is written by its own program only. */
 struct group_state {
 	u8 inside[MAX_BACKUPS + 1];    /* enum presence */
-	u32 risks;                     /* runs that were LAST and lost the CPU meanwhile: events may be missed */
-	u64 switches[MAX_BACKUPS + 1]; /* how often the task had lost the CPU when it became the LAST */
+	u32 possible_misses;           /* runs that were the last and lost the CPU meanwhile: events may be missed */
+	u64 switches[MAX_BACKUPS + 1]; /* how often the task had lost the CPU when it became the last */
 };
 
 /* By enum program_group. Those at the ends of calls on sockets are in socket_groups, which all collectors share: they are
@@ -66,40 +66,40 @@ static __always_inline u32 rank_of(void *ctx)
 }
 
 /* The first thing that a program does; returns its rank. */
-static __always_inline u32 arrive(void *ctx, void *all, u32 group)
+static __always_inline u32 program_enter(void *ctx, void *all, u32 group)
 {
 	struct group_state *c;
 	if (!backups || !(c = bpf_map_lookup_elem(all, &group)))
 		return 0;
 	u32 rank = rank_of(ctx);
 	/* Before the look at the others: of two that come at once, one sees the other. */
-	c->inside[rank] = PRESENT;
+	c->inside[rank] = RUNNING;
 	barrier();
 	for (u32 i = 0; i <= MAX_BACKUPS; i++)
-		if (i <= backups && c->inside[i] == ABSENT)
+		if (i <= backups && c->inside[i] == NOT_RUNNING)
 			return rank;
 	c->switches[rank] = bpf_get_current_task_btf()->nivcsw;
-	c->inside[rank] = LAST;
+	c->inside[rank] = RUNNING_LAST;
 	return rank;
 }
 
 /* The last thing that it does. */
-static __always_inline int leave(void *all, u32 group, u32 rank)
+static __always_inline int program_exit(void *all, u32 group, u32 rank)
 {
 	struct group_state *c;
 	if (!backups || rank > MAX_BACKUPS || !(c = bpf_map_lookup_elem(all, &group)))
 		return 0;
 	/* Counted before it is forgotten: a reader sees one or the other. */
-	if (c->inside[rank] == LAST && c->switches[rank] != bpf_get_current_task_btf()->nivcsw)
-		__sync_fetch_and_add(&c->risks, 1);
-	c->inside[rank] = ABSENT;
+	if (c->inside[rank] == RUNNING_LAST && c->switches[rank] != bpf_get_current_task_btf()->nivcsw)
+		__sync_fetch_and_add(&c->possible_misses, 1);
+	c->inside[rank] = NOT_RUNNING;
 	return 0;
 }
 
 /* Reports whether the work is done already; if not, the caller does it now. The mark shows who has run for the
  * event at hand. They run in the order of their ranks: one that finds itself, or a later one, in the mark has an
  * older event before it. */
-static __always_inline bool attended(u8 *mark, u32 rank)
+static __always_inline bool already_handled(u8 *mark, u32 rank)
 {
 	if (!backups)
 		return false;

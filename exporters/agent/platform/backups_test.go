@@ -35,8 +35,8 @@ func TestProgramGroupsAsCompiled(t *testing.T) {
 		var presence *btf.Enum
 		if err := spec.Types.TypeByName("presence", &presence); err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "LAST" || last.Value != presenceLast {
-			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, presenceLast)
+		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "LAST" || last.Value != runningLast {
+			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, runningLast)
 		}
 		before := len(spec.Programs)
 		if err := (&Kernel{}).AddBackups(spec); err != nil || len(spec.Programs) != before {
@@ -64,7 +64,7 @@ func TestBound(t *testing.T) {
 	var b bound
 	for i, step := range []struct {
 		missed []uint64
-		risks  uint64
+		possible  uint64
 		now    bool
 		want   uint64
 	}{
@@ -76,7 +76,7 @@ func TestBound(t *testing.T) {
 		{[]uint64{99, 12, 11}, 2, false, 5},
 		{[]uint64{99, 22, 21}, 3, true, 5},
 	} {
-		if got := b.add(step.missed, step.risks, step.now); got != step.want {
+		if got := b.add(step.missed, step.possible, step.now); got != step.want {
 			t.Errorf("step %d: at most %d, want %d", i, got, step.want)
 		}
 	}

@@ -100,36 +100,36 @@ func (c *ProgramGroup) Stats() (ebpf.ProgramStats, error) {
 	if err := c.states.Lookup(c.number, &states); err != nil {
 		return sum, fmt.Errorf("map %s: %w", groupsMap, err)
 	}
-	var risks uint64
+	var possible uint64
 	var now bool
 	for _, s := range states {
-		risks += uint64(s.Risks)
-		now = now || slices.Contains(s.Inside[:], presenceLast)
+		possible += uint64(s.PossibleMisses)
+		now = now || slices.Contains(s.Inside[:], runningLast)
 	}
-	sum.RecursionMisses = c.misses.add(missed, risks, now)
+	sum.RecursionMisses = c.misses.add(missed, possible, now)
 	return sum, nil
 }
 
 // groupState is struct group_state of bpf/backups.h.
 type groupState struct {
-	Inside   [maxBackups + 1]uint8
-	Risks    uint32
-	Switches [maxBackups + 1]uint64
+	Inside         [maxBackups + 1]uint8
+	PossibleMisses uint32
+	Switches       [maxBackups + 1]uint64
 }
 
-// presenceLast is LAST of enum presence there.
-const presenceLast = 2
+// runningLast is RUNNING_LAST of enum run_state there.
+const runningLast = 2
 
 // bound counts at most how many events a program group missed. An event is missed if everyone misses it, so
 // there are no more than the one with the fewest has missed; and none where there was no risk.
 type bound struct {
-	missed []uint64
-	risks  uint64
-	most   uint64
+	missed   []uint64
+	possible uint64
+	most     uint64
 }
 
 // add takes a look: what each has missed so far, how often there was a risk that is over, and whether there is one now.
-func (b *bound) add(missed []uint64, risks uint64, now bool) uint64 {
+func (b *bound) add(missed []uint64, possible uint64, now bool) uint64 {
 	if b.missed == nil {
 		b.missed = make([]uint64, len(missed))
 	}
@@ -137,9 +137,9 @@ func (b *bound) add(missed []uint64, risks uint64, now bool) uint64 {
 	for rank := range missed {
 		fewest = min(fewest, missed[rank]-b.missed[rank])
 	}
-	if risks != b.risks || now {
+	if possible != b.possible || now {
 		b.most += fewest
 	}
-	b.missed, b.risks = missed, risks
+	b.missed, b.possible = missed, possible
 	return b.most
 }

@@ -57,9 +57,9 @@ const (
 type snapshot struct {
 	// backends are the processes or threads that are followed, by server number.
 	backends [collector.MaxServers + 1]uint64
-	// unheard is the CPU time, in nanoseconds since the last snapshot, of processes whose client the programs on sockets
+	// uncounted is the CPU time, in nanoseconds since the last snapshot, of processes whose client the programs on sockets
 	// did not see, by server number.
-	unheard [collector.MaxServers + 1]uint64
+	uncounted [collector.MaxServers + 1]uint64
 	// torn are the statements that could not be read.
 	torn       uint64
 	activities []bpf.QueryActivity
@@ -79,7 +79,7 @@ func (k kernelSide) snapshot() (snapshot, error) {
 	if err := k.programs.objects.Populations.Lookup(uint32(0), &p); err != nil {
 		return c, fmt.Errorf("reading the snapshot of the tasks: %w", err)
 	}
-	c.backends, c.torn, c.unheard = p.Backends, p.Torn, p.UnheardNs
+	c.backends, c.torn, c.uncounted = p.Backends, p.Torn, p.UncountedNs
 	c.activities, err = parseActivities(records)
 	return c, err
 }

@@ -85,8 +85,8 @@ type follower struct {
 	// probed is the TLS library that is probed for it, if tls.
 	probed fileID
 	tls    bool
-	// unheard is the CPU time, in nanoseconds, of its processes with a client that no program saw.
-	unheard uint64
+	// uncounted is the CPU time, in nanoseconds, of its processes with a client that no program saw.
+	uncounted uint64
 	// unmarked is kernel.unmarked when all its processes and threads were last marked.
 	unmarked uint64
 	// tlsTried is the library that was tried last; it is tried again if nobody answered, or, tlsTries times, if it
@@ -129,8 +129,8 @@ type fleet struct {
 	leaving []*leaving
 	// walked is the time of the servers for whose numbers the tasks were walked over last.
 	walked time.Time
-	// otherUnheard is follower.unheard of the servers without series of their own.
-	otherUnheard uint64
+	// otherUncounted is follower.uncounted of the servers without series of their own.
+	otherUncounted uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too many, or whose turn to
 	// be looked at has not come; folded are the accounts that went to server="other" before their time.
 	unfollowed int

@@ -238,11 +238,11 @@ func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [collector.Ma
 func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
-			ch <- collector.Counter(queryUncounted, float64(fo.unheard)/1e9, fo.label, string(fo.Engine))
+			ch <- collector.Counter(queryUncounted, float64(fo.uncounted)/1e9, fo.label, string(fo.Engine))
 		}
 	}
 	if f.hasOther {
-		ch <- collector.Counter(queryUncounted, float64(f.otherUnheard)/1e9, collector.OtherServer, collector.OtherServer)
+		ch <- collector.Counter(queryUncounted, float64(f.otherUncounted)/1e9, collector.OtherServer, collector.OtherServer)
 	}
 }
 

@@ -58,10 +58,10 @@ func (f *fleet) retire(fo *follower) {
 func (f *fleet) counted(c *snapshot, now time.Time) {
 	for _, fo := range f.followers {
 		if fo.number != otherNumber {
-			fo.unheard += c.unheard[fo.number]
+			fo.uncounted += c.uncounted[fo.number]
 		}
 	}
-	f.otherUnheard += c.unheard[otherNumber]
+	f.otherUncounted += c.uncounted[otherNumber]
 	var stay []*leaving
 	for _, l := range f.leaving {
 		l.unseen++

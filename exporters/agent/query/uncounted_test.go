@@ -18,12 +18,12 @@ import (
 // counted is not.
 func TestQueryUncounted(t *testing.T) {
 	q := startQuery(t)
-	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "unheard"}, nil)
-	querytest.WaitForServer(t, q, "unheard")
+	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "uncounted"}, nil)
+	querytest.WaitForServer(t, q, "uncounted")
 	uncounted := func() float64 {
 		for _, f := range collectortest.Gather(t, q) {
 			for _, m := range f.Metric {
-				if f.GetName() == "plumbline_query_uncounted_cpu_seconds_total" && collectortest.Labels(m)["server"] == "unheard" {
+				if f.GetName() == "plumbline_query_uncounted_cpu_seconds_total" && collectortest.Labels(m)["server"] == "uncounted" {
 					return m.Counter.GetValue()
 				}
 			}
@@ -43,7 +43,7 @@ func TestQueryUncounted(t *testing.T) {
 			t.Errorf("%g s are reported as not counted, and every statement was counted", n)
 		}
 	}
-	before := querytest.Look(t, q, "unheard").Total()
+	before := querytest.Look(t, q, "uncounted").Total()
 	for i, name := range slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil))) {
 		if strings.HasSuffix(name, "received") || strings.HasSuffix(name, "sent") {
 			if err := q.programs.links[i].Close(); err != nil {
@@ -62,7 +62,7 @@ func TestQueryUncounted(t *testing.T) {
 		}
 		return nil
 	})
-	if after := querytest.Look(t, q, "unheard").Total(); after != before {
+	if after := querytest.Look(t, q, "uncounted").Total(); after != before {
 		t.Errorf("%d statements were counted without programs", after-before)
 	}
 	// One that was never seen is known by its files.

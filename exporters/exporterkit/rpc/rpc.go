@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// unheard is how long a server's machine may leave sent data unacknowledged before the connection is made anew. The
+// unacknowledged is how long a server's machine may leave sent data unacknowledged before the connection is made anew. The
 // default is a quarter of an hour, in which a machine that lost its power is long back. A process that hangs on a
 // running machine does not count. gRPC's own keepalive is no alternative: by default servers allow it every five
 // minutes.
-const unheard = 10 * time.Second
+const unacknowledged = 10 * time.Second
 
 // Options make a connection connect when it is first used, past any proxy, and again soon after the other side comes
 // back.
@@ -36,11 +36,11 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// limit sets unheard for a new socket.
+// limit sets unacknowledged for a new socket.
 func limit(_, _ string, socket syscall.RawConn) error {
 	var err error
 	failed := socket.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds()))
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledged.Milliseconds()))
 	})
 	if failed != nil {
 		return failed

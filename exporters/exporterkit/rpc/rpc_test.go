@@ -90,7 +90,7 @@ func TestSilentMachineIsGivenUp(t *testing.T) {
 	}); err != nil || failed != nil {
 		t.Fatal(err, failed)
 	}
-	if got := time.Duration(milliseconds) * time.Millisecond; got != unheard {
-		t.Errorf("the connection is given up after %v, want %v", got, unheard)
+	if got := time.Duration(milliseconds) * time.Millisecond; got != unacknowledged {
+		t.Errorf("the connection is given up after %v, want %v", got, unacknowledged)
 	}
 }

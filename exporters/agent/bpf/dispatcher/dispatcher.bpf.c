@@ -24,17 +24,17 @@ static __always_inline void dispatch(void *ctx, void *programs, u32 rank)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(received)
 {
-	u32 rank = arrive(ctx, &socket_groups, GROUP_RECEIVED);
+	u32 rank = program_enter(ctx, &socket_groups, GROUP_RECEIVED);
 
 	dispatch(ctx, &received_by, rank);
-	return leave(&socket_groups, GROUP_RECEIVED, rank);
+	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(sent)
 {
-	u32 rank = arrive(ctx, &socket_groups, GROUP_SENT);
+	u32 rank = program_enter(ctx, &socket_groups, GROUP_SENT);
 
 	dispatch(ctx, &sent_by, rank);
-	return leave(&socket_groups, GROUP_SENT, rank);
+	return program_exit(&socket_groups, GROUP_SENT, rank);
 }

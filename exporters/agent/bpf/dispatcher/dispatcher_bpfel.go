@@ -24,10 +24,10 @@ const (
 )
 
 type DispatcherGroupState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
+	_              structs.HostLayout
+	Inside         [4]uint8
+	PossibleMisses uint32
+	Switches       [4]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -46,7 +46,7 @@ const (
 	DispatcherVarPidNamespace   = "pid_namespace"
 	DispatcherVarUnusedFollower = "unused_follower"
 	DispatcherVarUnusedGroup    = "unused_group"
-	DispatcherVarUnusedPresence = "unused_presence"
+	DispatcherVarUnusedRunState = "unused_run_state"
 )
 
 // LoadDispatcher returns the embedded CollectionSpec for Dispatcher.
@@ -115,7 +115,7 @@ type DispatcherVariableSpecs struct {
 	PidNamespace   *ebpf.VariableSpec `ebpf:"pid_namespace"`
 	UnusedFollower *ebpf.VariableSpec `ebpf:"unused_follower"`
 	UnusedGroup    *ebpf.VariableSpec `ebpf:"unused_group"`
-	UnusedPresence *ebpf.VariableSpec `ebpf:"unused_presence"`
+	UnusedRunState *ebpf.VariableSpec `ebpf:"unused_run_state"`
 }
 
 // DispatcherObjects contains all objects after they have been loaded into the kernel.
@@ -164,7 +164,7 @@ type DispatcherVariables struct {
 	PidNamespace   *ebpf.Variable `ebpf:"pid_namespace"`
 	UnusedFollower *ebpf.Variable `ebpf:"unused_follower"`
 	UnusedGroup    *ebpf.Variable `ebpf:"unused_group"`
-	UnusedPresence *ebpf.Variable `ebpf:"unused_presence"`
+	UnusedRunState *ebpf.Variable `ebpf:"unused_run_state"`
 }
 
 // DispatcherPrograms contains all programs after they have been loaded into the kernel.

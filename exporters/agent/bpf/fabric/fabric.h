@@ -120,14 +120,14 @@ struct {
 } events SEC(".maps");
 
 /* How many programs put exports together. */
-#ifndef EXPORT_ROOMS
-#define EXPORT_ROOMS 1
+#ifndef EXPORT_SCRATCH_SLOTS
+#define EXPORT_SCRATCH_SLOTS 1
 #endif
 
 /* Room for each of them to do that: see ../README.md. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, EXPORT_ROOMS);
+	__uint(max_entries, EXPORT_SCRATCH_SLOTS);
 	__type(key, u32);
 	__type(value, struct export);
 } scratch SEC(".maps");
@@ -238,9 +238,9 @@ static __always_inline u32 disk_number(struct request *rq)
 }
 
 /* Room for what is to be known of an export, with a number of its own. */
-static __always_inline struct export *export_new(u32 room)
+static __always_inline struct export *export_new(u32 scratch_slot)
 {
-	struct export *fresh = bpf_map_lookup_elem(&scratch, &room);
+	struct export *fresh = bpf_map_lookup_elem(&scratch, &scratch_slot);
 
 	if (!fresh)
 		return 0;
@@ -268,7 +268,7 @@ static __always_inline bool begun_since(struct request *rq)
 	return attached && BPF_CORE_READ(rq, start_time_ns) >= attached;
 }
 
-static __always_inline void controller_heard(void *controller, u64 subsystem, u64 now)
+static __always_inline void controller_seen(void *controller, u64 subsystem, u64 now)
 {
 	u64 key = (u64)controller;
 	struct controller *known = bpf_map_lookup_elem(&controllers, &key);

@@ -163,7 +163,7 @@ int iscsi_service_begins(struct bpf_raw_tracepoint_args *ctx)
 	/* The end of one that the initiator aborts is not reported. */
 	o.given_up = 1;
 	export_key_of(command, &key);
-	controller_heard(session, key.subsystem, o.start);
+	controller_seen(session, key.subsystem, o.start);
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 	if (known)
 		o.number = known->number;
@@ -194,7 +194,7 @@ int iscsi_service_ends(struct bpf_raw_tracepoint_args *ctx)
 		bpf_map_delete_elem(&operations, &request);
 	}
 	export_key_of(command, &key);
-	controller_heard(session, key.subsystem, bpf_ktime_get_ns());
+	controller_seen(session, key.subsystem, bpf_ktime_get_ns());
 	/* The target has no such LUN, and answers in its place. */
 	if (!lun || lun == BPF_CORE_READ(command, se_sess, se_tpg, tpg_virt_lun0))
 		return 0;

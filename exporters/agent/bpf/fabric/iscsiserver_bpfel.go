@@ -39,10 +39,10 @@ type IscsiServerExportKey struct {
 }
 
 type IscsiServerGroupState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
+	_              structs.HostLayout
+	Inside         [4]uint8
+	PossibleMisses uint32
+	Switches       [4]uint64
 }
 
 type IscsiServerLatency struct {
@@ -144,30 +144,30 @@ type IscsiServerSession struct {
 	Local  [32]uint8
 	Remote [32]uint8
 	Rx     struct {
-		_          structs.HostLayout
-		Skip       uint32
-		Lead       uint32
-		Text       uint32
-		Understood uint32
-		Have       uint8
-		In         uint8
-		Attended   uint8
-		Pad        uint8
-		Message    IscsiServerMessage
-		Header     [256]uint8
+		_              structs.HostLayout
+		Skip           uint32
+		Lead           uint32
+		Text           uint32
+		Understood     uint32
+		Have           uint8
+		In             uint8
+		AlreadyHandled uint8
+		Pad            uint8
+		Message        IscsiServerMessage
+		Header         [256]uint8
 	}
 	Tx struct {
-		_          structs.HostLayout
-		Skip       uint32
-		Lead       uint32
-		Text       uint32
-		Understood uint32
-		Have       uint8
-		In         uint8
-		Attended   uint8
-		Pad        uint8
-		Message    IscsiServerMessage
-		Header     [256]uint8
+		_              structs.HostLayout
+		Skip           uint32
+		Lead           uint32
+		Text           uint32
+		Understood     uint32
+		Have           uint8
+		In             uint8
+		AlreadyHandled uint8
+		Pad            uint8
+		Message        IscsiServerMessage
+		Header         [256]uint8
 	}
 	Target [224]int8
 }
@@ -212,7 +212,7 @@ const (
 	IscsiServerVarUnusedGroup          = "unused_group"
 	IscsiServerVarUnusedOp             = "unused_op"
 	IscsiServerVarUnusedParsed         = "unused_parsed"
-	IscsiServerVarUnusedPresence       = "unused_presence"
+	IscsiServerVarUnusedRunState       = "unused_run_state"
 	IscsiServerVarUnusedServerEvent    = "unused_server_event"
 	IscsiServerVarUnusedSession        = "unused_session"
 )
@@ -307,7 +307,7 @@ type IscsiServerVariableSpecs struct {
 	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
-	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
+	UnusedRunState    *ebpf.VariableSpec `ebpf:"unused_run_state"`
 	UnusedServerEvent *ebpf.VariableSpec `ebpf:"unused_server_event"`
 	UnusedSession     *ebpf.VariableSpec `ebpf:"unused_session"`
 }
@@ -389,7 +389,7 @@ type IscsiServerVariables struct {
 	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
-	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`
+	UnusedRunState    *ebpf.Variable `ebpf:"unused_run_state"`
 	UnusedServerEvent *ebpf.Variable `ebpf:"unused_server_event"`
 	UnusedSession     *ebpf.Variable `ebpf:"unused_session"`
 }

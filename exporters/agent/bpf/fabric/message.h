@@ -1,7 +1,7 @@
 /* The seam between a storage network's wire and the following of its connections at a target in user space
  * (server.h). A wire is a header file that includes this one and defines
  *
- *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_ROOM / 2
+ *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_CAPACITY / 2
  *   WIRE_GUESSES                           1 to try digests where a connection's beginning was not seen, else 0
  *   u32 wire_need(header, have)            the header's length, as `have` bytes show it; over `have` until it is whole
  *   bool wire_begins(header, have)         may a connection's first message begin with these bytes (1 or more)?
@@ -15,7 +15,7 @@
 #define __PLUMBLINE_MESSAGE_H__
 
 /* The verifier bounds a header's place and length by masks. */
-#define HEADER_ROOM 256
+#define HEADER_CAPACITY 256
 
 #define DIGEST_SIZE 4
 

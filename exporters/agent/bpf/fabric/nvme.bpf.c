@@ -99,7 +99,7 @@ int nvme_service_begins(struct bpf_raw_tracepoint_args *ctx)
 	if (!ctrl)
 		return 0; /* the queue is not connected yet */
 	struct operation o = {.start = bpf_ktime_get_ns(), .controller = (u64)ctrl, .identifier = identifier_of(command), .op = op_of(opcode)};
-	controller_heard(ctrl, (u64)BPF_CORE_READ(ctrl, subsys), o.start);
+	controller_seen(ctrl, (u64)BPF_CORE_READ(ctrl, subsys), o.start);
 	if (!BPF_CORE_READ(req, sq, qid) || opcode == NVME_FABRICS)
 		return 0; /* the controller's own queue */
 	/* Not entered here: whether the target has this namespace is not known yet. */

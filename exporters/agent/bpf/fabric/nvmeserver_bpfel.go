@@ -52,7 +52,7 @@ const (
 	NvmeServerVarUnusedGroup          = "unused_group"
 	NvmeServerVarUnusedOp             = "unused_op"
 	NvmeServerVarUnusedParsed         = "unused_parsed"
-	NvmeServerVarUnusedPresence       = "unused_presence"
+	NvmeServerVarUnusedRunState       = "unused_run_state"
 	NvmeServerVarUnusedServerEvent    = "unused_server_event"
 	NvmeServerVarUnusedSession        = "unused_session"
 )
@@ -147,7 +147,7 @@ type NvmeServerVariableSpecs struct {
 	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.VariableSpec `ebpf:"unused_parsed"`
-	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
+	UnusedRunState    *ebpf.VariableSpec `ebpf:"unused_run_state"`
 	UnusedServerEvent *ebpf.VariableSpec `ebpf:"unused_server_event"`
 	UnusedSession     *ebpf.VariableSpec `ebpf:"unused_session"`
 }
@@ -229,7 +229,7 @@ type NvmeServerVariables struct {
 	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
 	UnusedParsed      *ebpf.Variable `ebpf:"unused_parsed"`
-	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`
+	UnusedRunState    *ebpf.Variable `ebpf:"unused_run_state"`
 	UnusedServerEvent *ebpf.Variable `ebpf:"unused_server_event"`
 	UnusedSession     *ebpf.Variable `ebpf:"unused_session"`
 }

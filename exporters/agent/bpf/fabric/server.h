@@ -14,13 +14,13 @@
 
 /* Scratch memory: a room for each program that needs some, and for each of its backup programs. */
 enum server_room {
-	ROOM_RECEIVED,
+	SCRATCH_RECEIVED,
 	ROOM_RECEIVED_INET6,
-	ROOM_SENT,
+	SCRATCH_SENT,
 	ROOM_SENT_INET6,
-	ROOMS,
+	SCRATCH_SLOTS,
 };
-#define EXPORT_ROOMS (ROOMS * (1 + MAX_BACKUPS))
+#define EXPORT_SCRATCH_SLOTS (SCRATCH_SLOTS * (1 + MAX_BACKUPS))
 
 #include "fabric.h"
 #include "../followed.h"
@@ -69,17 +69,17 @@ struct user_message {
 };
 
 /* One direction of a session. */
-struct lane {
-	u32 skip;       /* bytes still to come of what follows the header */
-	u32 lead;       /* of these, how many come before a login's text */
-	u32 text;       /* and how many are the text */
-	u32 understood; /* messages, one after the other */
-	u8 have;        /* bytes of the header */
-	u8 in;          /* it is known where messages begin */
-	u8 attended;    /* who has seen the call at hand; see ../backups.h */
+struct direction {
+	u32 skip;           /* bytes still to come of what follows the header */
+	u32 lead;           /* of these, how many come before a login's text */
+	u32 text;           /* and how many are the text */
+	u32 understood;     /* messages, one after the other */
+	u8 have;            /* bytes of the header */
+	u8 in;              /* it is known where messages begin */
+	u8 already_handled; /* who has seen the call at hand; see ../backups.h */
 	u8 pad;
 	struct message message;
-	u8 header[HEADER_ROOM];
+	u8 header[HEADER_CAPACITY];
 };
 
 /* A task management request that has no answer yet. */
@@ -108,7 +108,7 @@ struct session {
 	u8 pad;
 	struct task tasks[TASKS];
 	u8 local[SOCKADDR_MAX + 4], remote[SOCKADDR_MAX + 4]; /* struct sockaddr of both ends */
-	struct lane rx, tx;
+	struct direction rx, tx;
 	char target[NQN_SIZE];
 };
 
@@ -191,15 +191,15 @@ static __always_inline bool is_server(void)
 /* What the loop over a call's bytes works on: n bytes in user memory, in segments. */
 struct cursor {
 	struct session *session;
-	struct lane *lane;
+	struct direction *direction;
 	u64 inode;
 	u64 vector; /* of struct iovec, the next one */
 	u64 position;
 	u64 now;
-	u32 segments; /* left in the vector */
-	u32 left;     /* of this segment */
-	u32 total;    /* of the call */
-	u32 room;     /* the program's */
+	u32 segments;     /* left in the vector */
+	u32 left;         /* of this segment */
+	u32 total;        /* of the call */
+	u32 scratch_slot; /* the program's */
 	bool to_target;
 };
 
@@ -410,11 +410,11 @@ static __noinline void task_ends(struct session *s, struct message *m)
 }
 
 /* A direction is out of step: what is under way is lost. */
-static __noinline void lane_leave(struct cursor *u)
+static __noinline void direction_abandon(struct cursor *u)
 {
 	struct session *s = u->session;
 	struct abandoned all = {.before = u->now, .session = s->id, .every_lun = 1, .lost = 1};
-	bool sure = s->named || u->lane->understood >= SURE;
+	bool sure = s->named || u->direction->understood >= SURE;
 
 	if (sure)
 		count_server(SERVER_RESYNC);
@@ -423,7 +423,7 @@ static __noinline void lane_leave(struct cursor *u)
 	abandon_all(s, &all);
 	s->whole = 0;
 	s->since = u->now;
-	u->lane->in = 0;
+	u->direction->in = 0;
 	if (!sure) {
 		s->rx.in = 0;
 		s->tx.in = 0;
@@ -431,14 +431,14 @@ static __noinline void lane_leave(struct cursor *u)
 }
 
 /* The number of a session's LUN, 0 if it has none yet. */
-static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 room)
+static __noinline u32 unit_number(struct session *s, u32 lun, bool enter, u32 scratch_slot)
 {
 	struct export_key key = {.subsystem = s->id, .namespace = lun};
 	struct export *known = bpf_map_lookup_elem(&exports, &key);
 
 	if (known)
 		return known->number;
-	struct export *fresh = enter ? export_new(room) : 0;
+	struct export *fresh = enter ? export_new(scratch_slot) : 0;
 	if (!fresh)
 		return 0;
 	fresh->inner = lun;
@@ -466,7 +466,7 @@ static long give_number(void *map, u64 *key, struct operation *o, struct numbere
 static __noinline u32 unit_enter(struct cursor *u, u32 lun)
 {
 	struct session *s = u->session;
-	struct numbered n = {.session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->room)};
+	struct numbered n = {.session = s->id, .lun = lun, .number = unit_number(s, lun, true, u->scratch_slot)};
 
 	if (n.number && s->under_way)
 		bpf_for_each_map_elem(&operations, give_number, &n, 0);
@@ -476,7 +476,7 @@ static __noinline u32 unit_enter(struct cursor *u, u32 lun)
 static __noinline void command_begins(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct message *m = &u->lane->message;
+	struct message *m = &u->direction->message;
 	u64 key = operation_key(s, m->tag);
 	/* identifier: whether it succeeds anywhere. */
 	struct operation o = {.start = u->now, .bytes = m->bytes, .controller = m->lun, .identifier = m->anywhere, .op = m->op, .given_up = 1};
@@ -509,7 +509,7 @@ static __noinline void command_begins(struct cursor *u)
 static __noinline void command_ends(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct message *m = &u->lane->message;
+	struct message *m = &u->direction->message;
 	u64 key = operation_key(s, m->tag);
 	struct operation *begun = bpf_map_lookup_elem(&operations, &key);
 
@@ -548,7 +548,7 @@ static __always_inline u32 wire_rejected(struct login_text *text);
 /* A login's message is there to its end. */
 static __noinline void login_ends(struct cursor *u)
 {
-	struct message *m = &u->lane->message;
+	struct message *m = &u->direction->message;
 	u64 key = login_key(u->inode, u->to_target);
 	struct login_text *text = m->continues ? 0 : bpf_map_lookup_elem(&logins, &key);
 
@@ -574,7 +574,7 @@ static __noinline void rejected(struct cursor *u)
 static __noinline void message_ends(struct cursor *u)
 {
 	struct session *s = u->session;
-	struct message *m = &u->lane->message;
+	struct message *m = &u->direction->message;
 
 	/* On some wires a login is a command like others. */
 	if (s->logging_in && m->kind == MESSAGE_ANSWER && m->tag == s->login_tag) {
@@ -622,10 +622,10 @@ static __always_inline u32 message_rest(const struct message *m, u8 digests)
 }
 
 /* One step through a call's bytes: some of what follows a header, or some of a header. Returns 1 at their end. */
-static long lane_step(u32 i, struct cursor *u)
+static long direction_step(u32 i, struct cursor *u)
 {
 	struct session *s = u->session;
-	struct lane *l = u->lane;
+	struct direction *l = u->direction;
 
 	if (!u->total)
 		return 1;
@@ -657,11 +657,11 @@ static long lane_step(u32 i, struct cursor *u)
 		n = u->left;
 	if (!n || n > WIRE_HEADER_MAX)
 		return 1; /* cannot be */
-	have &= HEADER_ROOM / 2 - 1;
-	n &= HEADER_ROOM / 2 - 1;
+	have &= HEADER_CAPACITY / 2 - 1;
+	n &= HEADER_CAPACITY / 2 - 1;
 	if (bpf_probe_read_user(l->header + have, n, (void *)u->position)) {
 		count_server(SERVER_LOST_FAULT);
-		lane_leave(u);
+		direction_abandon(u);
 		return 1;
 	}
 	forward(u, n);
@@ -672,7 +672,7 @@ static long lane_step(u32 i, struct cursor *u)
 	l->have = 0;
 	struct message *m = &l->message;
 	if (wire_parse(l->header, m, u->to_target)) {
-		lane_leave(u);
+		direction_abandon(u);
 		return 1;
 	}
 	l->understood++;
@@ -688,9 +688,9 @@ static long lane_step(u32 i, struct cursor *u)
 }
 
 /* Takes a call's bytes as the next ones of a direction. */
-static __always_inline void lane_feed(struct cursor *u, struct message *first)
+static __always_inline void direction_feed(struct cursor *u, struct message *first)
 {
-	struct lane *l = u->lane;
+	struct direction *l = u->direction;
 
 	if (!l->in) {
 		enum beginning begins = begins_at(u, first);
@@ -707,22 +707,22 @@ static __always_inline void lane_feed(struct cursor *u, struct message *first)
 		l->understood = 0;
 	}
 	/* Two steps a message, and one a segment. */
-	bpf_loop(4096, lane_step, u, 0);
+	bpf_loop(4096, direction_step, u, 0);
 	if (u->total && l->in) {
 		count_server(SERVER_LOST_FAULT);
-		lane_leave(u);
+		direction_abandon(u);
 	}
 }
 
 /* A call of another kind has moved bytes, which cannot be read. That is no loss within what follows a header. */
-static __always_inline void lane_miss(struct cursor *u)
+static __always_inline void direction_miss(struct cursor *u)
 {
-	struct lane *l = u->lane;
+	struct direction *l = u->direction;
 
 	if (!l->in)
 		return;
 	if (u->total > l->skip || l->lead || l->text) {
-		lane_leave(u);
+		direction_abandon(u);
 		return;
 	}
 	l->skip -= u->total;
@@ -750,15 +750,15 @@ static __always_inline bool is_first(struct sock *sk, u32 result)
 }
 
 /* The current task's call on this socket has received bytes. The open sockets show whether the connection is closed. */
-static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 room)
+static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 family, int result, u32 scratch_slot)
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
 
 	if ((family != AF_INET && family != AF_INET6) || !inode || result <= 0)
 		return 0;
-	if (s && attended(&s->rx.attended, rank))
+	if (s && already_handled(&s->rx.already_handled, rank))
 		return 0;
-	struct cursor u = {.inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS, .to_target = true};
+	struct cursor u = {.inode = inode, .now = bpf_ktime_get_ns(), .total = result, .scratch_slot = scratch_slot + rank * SCRATCH_SLOTS, .to_target = true};
 	struct message first = {};
 	bool known = call_bytes(&u);
 	if (!s) {
@@ -771,30 +771,30 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 		s = session_open(&u, sk, login);
 		if (!s)
 			return 0;
-		attended(&s->rx.attended, rank);
+		already_handled(&s->rx.already_handled, rank);
 	}
 	u.session = s;
-	u.lane = &s->rx;
+	u.direction = &s->rx;
 	if (known)
-		lane_feed(&u, &first);
+		direction_feed(&u, &first);
 	else
-		lane_miss(&u);
+		direction_miss(&u);
 	return 0;
 }
 
 /* The current task's call on this socket has sent bytes. */
-static __always_inline int sent(u32 rank, u64 inode, int result, u32 room)
+static __always_inline int sent(u32 rank, u64 inode, int result, u32 scratch_slot)
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
 
-	if (!s || result <= 0 || attended(&s->tx.attended, rank))
+	if (!s || result <= 0 || already_handled(&s->tx.already_handled, rank))
 		return 0;
-	struct cursor u = {.session = s, .lane = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .room = room + rank * ROOMS};
+	struct cursor u = {.session = s, .direction = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .scratch_slot = scratch_slot + rank * SCRATCH_SLOTS};
 	struct message first = {};
 	if (call_bytes(&u))
-		lane_feed(&u, &first);
+		direction_feed(&u, &first);
 	else
-		lane_miss(&u);
+		direction_miss(&u);
 	return 0;
 }
 

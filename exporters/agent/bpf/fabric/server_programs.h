@@ -12,9 +12,9 @@ int BPF_PROG(server_received, struct sock *sk, int result, int flags)
 	u32 rank = rank_of(ctx);
 
 	if (is_server() && !(flags & MSG_PEEK))
-		received(rank, sk, inode_of(sk), family_of(sk), result, ROOM_RECEIVED);
+		received(rank, sk, inode_of(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
-	return leave(&socket_groups, GROUP_RECEIVED, rank);
+	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -23,16 +23,16 @@ int BPF_PROG(server_sent, struct sock *sk, int result)
 	u32 rank = rank_of(ctx);
 
 	if (is_server())
-		sent(rank, inode_of(sk), result, ROOM_SENT);
+		sent(rank, inode_of(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
-	return leave(&socket_groups, GROUP_SENT, rank);
+	return program_exit(&socket_groups, GROUP_SENT, rank);
 }
 
 /* Before Linux 6.3. */
 SEC("fexit/inet_recvmsg")
 int BPF_PROG(server_inet_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, ROOM_RECEIVED);
+	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED);
 }
 
 SEC("fexit/inet6_recvmsg")
@@ -44,7 +44,7 @@ int BPF_PROG(server_inet6_received, struct socket *s, void *msg, u64 size, int f
 SEC("fexit/inet_sendmsg")
 int BPF_PROG(server_inet_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return is_server() ? sent(0, inode_behind(s), result, ROOM_SENT) : 0;
+	return is_server() ? sent(0, inode_behind(s), result, SCRATCH_SENT) : 0;
 }
 
 SEC("fexit/inet6_sendmsg")
@@ -89,7 +89,7 @@ int server_sockets(struct bpf_iter__task_file *ctx)
 
 /* Gives the parser to user space: for tests, which compare it with Go's. */
 struct parsed {
-	u8 header[HEADER_ROOM];
+	u8 header[HEADER_CAPACITY];
 	u32 to_target;
 	int result;
 	struct message message;

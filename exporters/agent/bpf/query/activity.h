@@ -15,7 +15,7 @@ struct population {
 	u64 backends[MAX_SERVERS];
 	u64 torn; /* statements that could not be read consistently */
 	/* CPU time since the last walk of processes with a client that no program saw. */
-	u64 unheard_ns[MAX_SERVERS];
+	u64 uncounted_ns[MAX_SERVERS];
 };
 
 struct {
@@ -94,7 +94,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	/* In this order: when a program lets go, the length of its preemption is known. And before the phases:
 	 * that time leaves `preempted` only after it got into its phase, so that either it is here or the sum does
 	 * not add up. */
-	bool held = READ_ONCE(b->held) || READ_ONCE(b->stands_still);
+	bool locked = READ_ONCE(b->locked) || READ_ONCE(b->off_cpu);
 	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
 #pragma unroll
@@ -107,7 +107,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
 	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
-		(READ_ONCE(b->held) || READ_ONCE(b->stands_still)) != held || READ_ONCE(b->preempted) != preempted)
+		(READ_ONCE(b->locked) || READ_ONCE(b->off_cpu)) != locked || READ_ONCE(b->preempted) != preempted)
 		return false;
 	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just
 	 * leaving. */
@@ -137,7 +137,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	/* And the time since mark, except what is not known yet. How much of a wait that is over was spent in the
 	 * run queue shows only when the task runs. For how long a program of ours was preempted shows only when it
 	 * lets go. Since when a task runs that was not seen to come to a CPU shows only at its next event. */
-	if (now > mark && !unseen && !held) {
+	if (now > mark && !unseen && !locked) {
 		u64 since = now - mark;
 		if (!off) {
 			u64 still = preempted < since ? preempted : since;
@@ -213,8 +213,8 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 }
 
 #define SOCK_STREAM 1
-#define MAX_FDS 256        /* a client's socket is among a process's first ones */
-#define UNHEARD_NS 1000000 /* less than that an idle process may take between two walks */
+#define MAX_FDS 256           /* a client's socket is among a process's first ones */
+#define UNCOUNTED_NS 1000000 /* less than that an idle process may take between two walks */
 
 struct fd_walk {
 	struct backend *b;
@@ -260,16 +260,16 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
 
 /* A process that has a client and a CPU, but that the programs on sockets have not seen since the last walk, works
  * on what is not counted. Threads share their files, which show nothing. */
-static __always_inline u64 count_unheard(struct backend *b, struct task_struct *task)
+static __always_inline u64 count_uncounted(struct backend *b, struct task_struct *task)
 {
 	u64 cpu = task->se.sum_exec_runtime;
 	u64 used = cpu - b->looked_cpu;
 	bool first = !b->looked_cpu;
-	u32 heard = READ_ONCE(b->heard);
-	bool silent = heard == b->looked_heard && !READ_ONCE(b->busy);
+	u32 socket_runs = READ_ONCE(b->socket_runs);
+	bool silent = socket_runs == b->looked_socket_runs && !READ_ONCE(b->busy);
 	b->looked_cpu = cpu;
-	b->looked_heard = heard;
-	if (first || !silent || used < UNHEARD_NS || !(traits_of(b->engine) & PROCESSES) || b->leader || !has_client(b, task))
+	b->looked_socket_runs = socket_runs;
+	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(b->engine) & PROCESSES) || b->leader || !has_client(b, task))
 		return 0;
 	return used;
 }
@@ -298,11 +298,11 @@ int snapshot(struct bpf_iter__task *ctx)
 			return 0;
 	}
 	p->torn += torn;
-	u64 unheard = count_unheard(b, task);
+	u64 uncounted = count_uncounted(b, task);
 	u32 server = READ_ONCE(b->server);
 	if (server < MAX_SERVERS) {
 		p->backends[server]++;
-		p->unheard_ns[server] += unheard;
+		p->uncounted_ns[server] += uncounted;
 	}
 	return 0;
 }

@@ -70,25 +70,25 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 /* A program that changes the clock may itself lose the CPU: the probes on the TLS library on every kernel, those
  * on the socket if `preemptible` is set. The context switch must then not touch what the program is in the middle
  * of; it only notes how long the program was preempted. */
-static __always_inline void hold(struct backend *b)
+static __always_inline void clock_lock(struct backend *b)
 {
-	b->held = 1;
+	b->locked = 1;
 	barrier();
 }
 
 /* The part of `preempted` that came after the clock was read as now. */
-static __always_inline u64 stood_still_after(struct backend *b, u64 now)
+static __always_inline u64 preempted_after(struct backend *b, u64 now)
 {
 	return b->preempted && b->preempted_at >= now ? b->preempted_last : 0;
 }
 
 /* The program that holds the task goes on at that time. */
-static __always_inline void program_goes_on(struct backend *b, u64 at)
+static __always_inline void program_resumed(struct backend *b, u64 at)
 {
 	u64 ns = at > b->preempted_at ? at - b->preempted_at : 0;
 	b->preempted_last = ns;
 	b->preempted += ns;
-	b->stands_still = 0;
+	b->off_cpu = 0;
 }
 
 /* The task came to a CPU at that time. */
@@ -144,24 +144,24 @@ static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64
 }
 
 /* A preempted program resumes, and that was not seen. */
-static __noinline int goes_on_unseen(struct backend *b, struct task_struct *task)
+static __noinline int resume_missed(struct backend *b, struct task_struct *task)
 {
 	if (b && task)
-		program_goes_on(b, time_of(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
+		program_resumed(b, time_of(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
 	return 0;
 }
 
-static __always_inline int release(struct backend *b, struct task_struct *task)
+static __always_inline int clock_unlock(struct backend *b, struct task_struct *task)
 {
-	if (b->stands_still)
-		goes_on_unseen(b, task);
+	if (b->off_cpu)
+		resume_missed(b, task);
 	barrier();
-	b->held = 0;
+	b->locked = 0;
 	return 0;
 }
 
 /* Makes up for an arrival that was not seen. */
-static __noinline int arrived_unseen(struct backend *b, struct task_struct *task, u64 now)
+static __noinline int switch_in_missed(struct backend *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task)
 		return 0;
@@ -177,10 +177,10 @@ static __noinline int arrived_unseen(struct backend *b, struct task_struct *task
 /* Accounts for everything up to now; the task is on a CPU. */
 static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
 {
-	if (b->stands_still)
-		goes_on_unseen(b, task);
+	if (b->off_cpu)
+		resume_missed(b, task);
 	if (b->is_off)
-		arrived_unseen(b, task, now);
+		switch_in_missed(b, task, now);
 	else if (b->off_ns && !b->preempted)
 		take_distance(b, task);
 	settle(b, task);
@@ -188,7 +188,7 @@ static __always_inline void advance(struct backend *b, struct task_struct *task,
 	u64 preempted = b->preempted;
 	if (preempted) {
 		/* What came after the clock was read is left for the next time. */
-		u64 left = stood_still_after(b, now);
+		u64 left = preempted_after(b, now);
 		preempted -= left;
 		if (preempted > ran) {
 			left += preempted - ran;
@@ -436,9 +436,9 @@ static __always_inline u64 wakeup_before(struct backend *b, u64 start)
 static __always_inline void begin(struct backend *b, struct task_struct *task, u64 now)
 {
 	u64 woken = 0;
-	if (b->stands_still)
-		goes_on_unseen(b, task);
-	u64 stood_still = stood_still_after(b, now);
+	if (b->off_cpu)
+		resume_missed(b, task);
+	u64 stood_still = preempted_after(b, now);
 	if (b->slept)
 		woken = queued_of(PHASE_WAIT, ~0ULL, queued_so_far(task) - b->queued, stood_still);
 	if (tracing) {

@@ -15,36 +15,36 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	if (!b || !sk || flags & MSG_PEEK || attended(&b->attended, rank))
+	if (!b || !sk || flags & MSG_PEEK || already_handled(&b->already_handled, rank))
 		return 0;
-	hold(b);
+	clock_lock(b);
 	struct timing t = timed(b, task);
-	b->heard++;
+	b->socket_runs++;
 	struct connection *c = connection_at(b, task, sk, false);
 	if (c) {
 		received_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
 	timed_until_now(b, &t);
-	return release(b, task);
+	return clock_unlock(b, task);
 }
 
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct backend *b = backend_of(task);
-	if (!b || !sk || attended(&b->attended, rank))
+	if (!b || !sk || already_handled(&b->already_handled, rank))
 		return 0;
-	hold(b);
+	clock_lock(b);
 	struct timing t = timed(b, task);
 	struct connection *c = connection_at(b, task, sk, true);
 	if (c) {
-		b->heard++;
+		b->socket_runs++;
 		sent_held(b, c, task, sk, ret);
 		leave_connection(c);
 	}
 	timed_until_now(b, &t);
-	return release(b, task);
+	return clock_unlock(b, task);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -52,7 +52,7 @@ int BPF_PROG(socket_received, struct sock *sk, int ret, int flags)
 {
 	u32 rank = rank_of(ctx);
 	received(rank, sk, ret, flags);
-	return leave(&socket_groups, GROUP_RECEIVED, rank);
+	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
@@ -60,7 +60,7 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret)
 {
 	u32 rank = rank_of(ctx);
 	sent(rank, sk, ret);
-	return leave(&socket_groups, GROUP_SENT, rank);
+	return program_exit(&socket_groups, GROUP_SENT, rank);
 }
 
 SEC("fexit/unix_stream_recvmsg")

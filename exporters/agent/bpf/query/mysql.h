@@ -40,7 +40,7 @@ struct mysql_state {
 	u32 values;       /* and its value */
 };
 
-_Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less room");
+_Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less space");
 
 static __always_inline struct mysql_state *mysql(struct connection *c)
 {

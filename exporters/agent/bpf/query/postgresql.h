@@ -27,7 +27,7 @@ struct pg_state {
 	u64 arrival[PENDING]; /* when it was read, if others were before it; else 0 */
 };
 
-_Static_assert(sizeof(struct pg_state) <= OWN, "a connection has less room");
+_Static_assert(sizeof(struct pg_state) <= OWN, "a connection has less space");
 
 static __always_inline struct pg_state *pg(struct connection *c)
 {

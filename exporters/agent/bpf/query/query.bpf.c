@@ -198,9 +198,9 @@ int tls_read_done(struct pt_regs *ctx)
 		return 0;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e) {
-		hold(b);
+		clock_lock(b);
 		client_said(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
-		release(b, task);
+		clock_unlock(b, task);
 	}
 	return 0;
 }
@@ -225,7 +225,7 @@ int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_
 	struct backend *b = backend_of(prev);
 	if (b) {
 		struct timing t = timed(b, prev);
-		leave_cpu(b, prev, preempt || !prev_state);
+		switch_out(b, prev, preempt || !prev_state);
 		timed_until_now(b, &t);
 	} else if (tracing)
 		helper_leaves(prev, preempt ? 0 : prev_state);
@@ -377,10 +377,10 @@ static __always_inline int ended(struct task_struct *task)
 	struct backend *b = backend_of(task);
 	if (!b)
 		return 0;
-	hold(b);
+	clock_lock(b);
 	abandon(b, task, bpf_ktime_get_ns());
 	b->busy = 0;
-	release(b, task);
+	clock_unlock(b, task);
 	flusher_ends(b, task);
 	if (b->leader && task->pid == task->tgid)
 		tell(task->tgid);
@@ -390,17 +390,17 @@ static __always_inline int ended(struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(task_executed, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &program_groups, GROUP_EXECUTED);
+	u32 rank = program_enter(ctx, &program_groups, GROUP_EXECUTED);
 	executed(task);
-	return leave(&program_groups, GROUP_EXECUTED, rank);
+	return program_exit(&program_groups, GROUP_EXECUTED, rank);
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(task_ended, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &program_groups, GROUP_ENDED);
+	u32 rank = program_enter(ctx, &program_groups, GROUP_ENDED);
 	ended(task);
-	return leave(&program_groups, GROUP_ENDED, rank);
+	return program_exit(&program_groups, GROUP_ENDED, rank);
 }
 
 /* The agent's request to adopt: mark the process with this PID, as seen in that PID namespace, that started then. One

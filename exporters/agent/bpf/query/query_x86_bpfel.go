@@ -58,71 +58,71 @@ type QueryAmounts struct {
 }
 
 type QueryBackend struct {
-	_             structs.HostLayout
-	Server        uint32
-	Engine        uint8
-	Leader        uint8
-	Adopted       uint8
-	Busy          uint8
-	Current       uint8
-	IsOff         uint8
-	Slept         uint8
-	BlockedClient uint8
-	Sent          uint8
-	Complete      uint8
-	Tls           uint8
-	InTransaction uint8
-	Waiting       uint32
-	Shared        uint8
-	LockWait      uint8
-	Held          uint8
-	StandsStill   uint8
-	Attended      uint8
-	_             [3]byte
-	OffKind       QueryPhase
-	ReadCall      uint8
-	UnreadWakeup  uint8
-	_             [6]byte
-	Socket        uint64
-	SocketInode   uint64
-	TlsSession    uint64
-	TlsReader     uint64
-	TlsBuffer     uint64
-	Mark          uint64
-	Start         uint64
-	OffNs         uint64
-	OffSync       uint64
-	Queued        uint64
-	WaitStart     uint64
-	Heard         uint32
-	LookedHeard   uint32
-	LookedCpu     uint64
-	PreemptedAt   uint64
-	PreemptedLast uint64
-	Preempted     uint64
-	Left          uint64
-	Distance      uint64
-	Arrival       uint64
-	Unseen        uint64
-	Phase         [7]uint64
-	SentAt        uint64
-	SentPhase     [7]uint64
-	Reads         uint64
-	MissedAt      uint64
-	Misses        uint32
-	SocketReads   uint32
-	Wakeups       uint32
-	_             [4]byte
-	Behind        uint64
-	UntilTimed    uint32
-	_             [4]byte
-	AwakeSince    uint64
-	IdleSince     uint64
-	Wakeup        uint64
-	FirstQueued   uint64
-	TakenOver     uint8
-	_             [7]byte
-	Wake          struct {
+	_                structs.HostLayout
+	Server           uint32
+	Engine           uint8
+	Leader           uint8
+	Adopted          uint8
+	Busy             uint8
+	Current          uint8
+	IsOff            uint8
+	Slept            uint8
+	BlockedClient    uint8
+	Sent             uint8
+	Complete         uint8
+	Tls              uint8
+	InTransaction    uint8
+	Waiting          uint32
+	Shared           uint8
+	LockWait         uint8
+	Locked           uint8
+	OffCpu           uint8
+	AlreadyHandled   uint8
+	_                [3]byte
+	OffKind          QueryPhase
+	ReadCall         uint8
+	UnreadWakeup     uint8
+	_                [6]byte
+	Socket           uint64
+	SocketInode      uint64
+	TlsSession       uint64
+	TlsReader        uint64
+	TlsBuffer        uint64
+	Mark             uint64
+	Start            uint64
+	OffNs            uint64
+	OffSync          uint64
+	Queued           uint64
+	WaitStart        uint64
+	SocketRuns       uint32
+	LookedSocketRuns uint32
+	LookedCpu        uint64
+	PreemptedAt      uint64
+	PreemptedLast    uint64
+	Preempted        uint64
+	Left             uint64
+	Distance         uint64
+	Arrival          uint64
+	Unseen           uint64
+	Phase            [7]uint64
+	SentAt           uint64
+	SentPhase        [7]uint64
+	Reads            uint64
+	MissedAt         uint64
+	Misses           uint32
+	SocketReads      uint32
+	Wakeups          uint32
+	_                [4]byte
+	Behind           uint64
+	UntilTimed       uint32
+	_                [4]byte
+	AwakeSince       uint64
+	IdleSince        uint64
+	Wakeup           uint64
+	FirstQueued      uint64
+	TakenOver        uint8
+	_                [7]byte
+	Wake             struct {
 		_          structs.HostLayout
 		At         uint64
 		Request    uint64
@@ -249,10 +249,10 @@ type QueryFlusher struct {
 }
 
 type QueryGroupState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
+	_              structs.HostLayout
+	Inside         [4]uint8
+	PossibleMisses uint32
+	Switches       [4]uint64
 }
 
 type QueryHelper struct {
@@ -329,10 +329,10 @@ const (
 )
 
 type QueryPopulation struct {
-	_         structs.HostLayout
-	Backends  [256]uint64
-	Torn      uint64
-	UnheardNs [256]uint64
+	_           structs.HostLayout
+	Backends    [256]uint64
+	Torn        uint64
+	UncountedNs [256]uint64
 }
 
 type QueryRedisCommand uint32
@@ -446,8 +446,8 @@ const (
 	QueryVarUnusedLoss           = "unused_loss"
 	QueryVarUnusedPerQuery       = "unused_per_query"
 	QueryVarUnusedPerServer      = "unused_per_server"
-	QueryVarUnusedPresence       = "unused_presence"
 	QueryVarUnusedRedisCommand   = "unused_redis_command"
+	QueryVarUnusedRunState       = "unused_run_state"
 	QueryVarUnusedSqlCommand     = "unused_sql_command"
 	QueryVarUnusedTraceEvent     = "unused_trace_event"
 	QueryVarUnusedTraceFlag      = "unused_trace_flag"
@@ -569,8 +569,8 @@ type QueryVariableSpecs struct {
 	UnusedLoss         *ebpf.VariableSpec `ebpf:"unused_loss"`
 	UnusedPerQuery     *ebpf.VariableSpec `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.VariableSpec `ebpf:"unused_per_server"`
-	UnusedPresence     *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.VariableSpec `ebpf:"unused_redis_command"`
+	UnusedRunState     *ebpf.VariableSpec `ebpf:"unused_run_state"`
 	UnusedSqlCommand   *ebpf.VariableSpec `ebpf:"unused_sql_command"`
 	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
@@ -673,8 +673,8 @@ type QueryVariables struct {
 	UnusedLoss         *ebpf.Variable `ebpf:"unused_loss"`
 	UnusedPerQuery     *ebpf.Variable `ebpf:"unused_per_query"`
 	UnusedPerServer    *ebpf.Variable `ebpf:"unused_per_server"`
-	UnusedPresence     *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRedisCommand *ebpf.Variable `ebpf:"unused_redis_command"`
+	UnusedRunState     *ebpf.Variable `ebpf:"unused_run_state"`
 	UnusedSqlCommand   *ebpf.Variable `ebpf:"unused_sql_command"`
 	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`

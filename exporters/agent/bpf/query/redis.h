@@ -29,7 +29,7 @@ enum redis_command {
 /* Keeps the type in the object file, from where the agent takes the numbers. */
 const enum redis_command *unused_redis_command __attribute__((unused));
 
-_Static_assert(REDIS_COMMANDS <= COMMANDS, "the statistics have room for fewer commands");
+_Static_assert(REDIS_COMMANDS <= COMMANDS, "the statistics have space for fewer commands");
 
 /* Where the parser stands. */
 enum redis_place {
@@ -68,7 +68,7 @@ struct redis_state {
 	u64 elements; /* of the push message at hand, to come */
 };
 
-_Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less room");
+_Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less space");
 
 static __always_inline struct redis_state *redis(struct connection *c)
 {

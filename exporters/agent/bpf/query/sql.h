@@ -20,7 +20,7 @@ enum sql_command {
 /* Keeps the type in the object file, from where the agent takes the numbers. */
 const enum sql_command *unused_sql_command __attribute__((unused));
 
-_Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have room for fewer commands");
+_Static_assert(SQL_COMMANDS <= COMMANDS, "the statistics have space for fewer commands");
 
 enum scan {
 	SCAN_SPACE,

@@ -68,7 +68,7 @@ enum conn {
 #define SEVERAL 0x10 /* it has several statements */
 #define COMMAND_BITS 0x0f
 
-_Static_assert(COMMANDS <= COMMAND_BITS + 1, "a request has room for fewer commands");
+_Static_assert(COMMANDS <= COMMAND_BITS + 1, "a request has space for fewer commands");
 
 /* Who woke a task last, and when; see ../trace.h and wakes.h. */
 struct wake {
@@ -144,9 +144,9 @@ struct backend {
 	u32 waiting;         /* connections that have something under way, where one thread serves many at once */
 	u8 shared;           /* and the clock is not the current one's alone: the end shows which command gets what */
 	u8 lock_wait;        /* asleep until another session gives up a lock */
-	u8 held;             /* a program works on the clock; see hold() */
-	u8 stands_still;     /* held: the program has no CPU */
-	u8 attended;         /* who has seen the event at the client's socket; see ../backups.h */
+	u8 locked;           /* a program works on the clock; see clock_lock() */
+	u8 off_cpu;          /* locked: the program has no CPU */
+	u8 already_handled;  /* who has seen the event at the client's socket; see ../backups.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;        /* the last time asleep was in a read call */
 	u8 unread_wakeup;    /* the next statement may have to read a wake-up from before it */
@@ -157,14 +157,14 @@ struct backend {
 	u64 tls_buffer;      /* where the read under way will put plain text */
 	u64 mark;            /* every nanosecond before it is in phase[] */
 	u64 start;
-	u64 off_ns;       /* last time off the CPU, not yet in phase[] */
-	u64 off_sync;     /* how much of it was a wait for another thread's sync */
-	u64 queued;       /* the task's run_delay when it left the CPU */
-	u64 wait_start;   /* when the wait that goes on since then began; see leave_cpu() */
-	u32 heard;        /* runs of programs for the client's socket */
-	u32 looked_heard; /* that and the CPU time when the agent last looked; see count_unheard() */
+	u64 off_ns;             /* last time off the CPU, not yet in phase[] */
+	u64 off_sync;           /* how much of it was a wait for another thread's sync */
+	u64 queued;             /* the task's run_delay when it left the CPU */
+	u64 wait_start;         /* when the wait that goes on since then began; see switch_out() */
+	u32 socket_runs;        /* runs of programs for the client's socket */
+	u32 looked_socket_runs; /* that and the CPU time when the agent last looked; see count_uncounted() */
 	u64 looked_cpu;
-	u64 preempted_at;   /* held: when the program last lost the CPU */
+	u64 preempted_at;   /* locked: when the program last lost the CPU */
 	u64 preempted_last; /* and for how long */
 	u64 preempted;      /* for how long programs had no CPU, not yet in phase[] */
 	u64 left;           /* the scheduler's last_arrival when the task last left the CPU */

@@ -31,14 +31,14 @@ static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u6
 /* The task loses the CPU within a program that works on its clock, which must stay as it is. */
 static __always_inline void program_stops(struct backend *b, struct task_struct *task, u64 now)
 {
-	if (b->stands_still)
-		goes_on_unseen(b, task);
+	if (b->off_cpu)
+		resume_missed(b, task);
 	/* When the task comes back, the kernel forgets when it came here. */
 	else if (b->is_off && !b->unseen)
 		b->unseen = arrival_since(b, task);
 	b->left = last_arrival(task);
 	b->preempted_at = now;
-	b->stands_still = 1;
+	b->off_cpu = 1;
 }
 
 /* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
@@ -53,11 +53,11 @@ static __always_inline void note_miss(struct backend *b, struct task_struct *tas
 	}
 }
 
-static __always_inline void leave_cpu(struct backend *b, struct task_struct *task, bool runnable)
+static __always_inline void switch_out(struct backend *b, struct task_struct *task, bool runnable)
 {
 	u64 now;
 	long nr;
-	if (b->held) {
+	if (b->locked) {
 		program_stops(b, task, bpf_ktime_get_ns());
 		return;
 	}
@@ -108,9 +108,9 @@ static __always_inline void leave_cpu(struct backend *b, struct task_struct *tas
 
 static __always_inline void enter_cpu(struct backend *b, struct task_struct *task)
 {
-	if (b->held) {
-		if (b->stands_still)
-			program_goes_on(b, bpf_ktime_get_ns());
+	if (b->locked) {
+		if (b->off_cpu)
+			program_resumed(b, bpf_ktime_get_ns());
 		return;
 	}
 	if (!b->is_off)

@@ -52,15 +52,15 @@ type DataconnConnection struct {
 	AnsweredRead   uint64
 	AnsweredWrite  uint64
 	Rx             struct {
-		_        structs.HostLayout
-		Skip     uint32
-		Have     uint32
-		Moved    uint32
-		State    uint8
-		Attended uint8
-		Dialect  uint8
-		Pad      [1]uint8
-		Message  struct {
+		_              structs.HostLayout
+		Skip           uint32
+		Have           uint32
+		Moved          uint32
+		State          uint8
+		AlreadyHandled uint8
+		Dialect        uint8
+		Pad            [1]uint8
+		Message        struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64
@@ -75,15 +75,15 @@ type DataconnConnection struct {
 		Header [64]uint8
 	}
 	Tx struct {
-		_        structs.HostLayout
-		Skip     uint32
-		Have     uint32
-		Moved    uint32
-		State    uint8
-		Attended uint8
-		Dialect  uint8
-		Pad      [1]uint8
-		Message  struct {
+		_              structs.HostLayout
+		Skip           uint32
+		Have           uint32
+		Moved          uint32
+		State          uint8
+		AlreadyHandled uint8
+		Dialect        uint8
+		Pad            [1]uint8
+		Message        struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64
@@ -117,10 +117,10 @@ const (
 )
 
 type DataconnGroupState struct {
-	_        structs.HostLayout
-	Inside   [4]uint8
-	Risks    uint32
-	Switches [4]uint64
+	_              structs.HostLayout
+	Inside         [4]uint8
+	PossibleMisses uint32
+	Switches       [4]uint64
 }
 
 type DataconnLatency struct {
@@ -301,8 +301,8 @@ const (
 	DataconnVarUnusedGroup           = "unused_group"
 	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
-	DataconnVarUnusedPresence        = "unused_presence"
 	DataconnVarUnusedRole            = "unused_role"
+	DataconnVarUnusedRunState        = "unused_run_state"
 	DataconnVarUnusedSocketFlag      = "unused_socket_flag"
 	DataconnVarUnusedSocketState     = "unused_socket_state"
 	DataconnVarUnusedTraceEvent      = "unused_trace_event"
@@ -409,8 +409,8 @@ type DataconnVariableSpecs struct {
 	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
 	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
-	UnusedPresence    *ebpf.VariableSpec `ebpf:"unused_presence"`
 	UnusedRole        *ebpf.VariableSpec `ebpf:"unused_role"`
+	UnusedRunState    *ebpf.VariableSpec `ebpf:"unused_run_state"`
 	UnusedSocketFlag  *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.VariableSpec `ebpf:"unused_socket_state"`
 	UnusedTraceEvent  *ebpf.VariableSpec `ebpf:"unused_trace_event"`
@@ -497,8 +497,8 @@ type DataconnVariables struct {
 	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
 	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
 	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
-	UnusedPresence    *ebpf.Variable `ebpf:"unused_presence"`
 	UnusedRole        *ebpf.Variable `ebpf:"unused_role"`
+	UnusedRunState    *ebpf.Variable `ebpf:"unused_run_state"`
 	UnusedSocketFlag  *ebpf.Variable `ebpf:"unused_socket_flag"`
 	UnusedSocketState *ebpf.Variable `ebpf:"unused_socket_state"`
 	UnusedTraceEvent  *ebpf.Variable `ebpf:"unused_trace_event"`

@@ -52,19 +52,19 @@ static __always_inline int ended(struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(replica_exec, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &program_groups, GROUP_EXECUTED);
+	u32 rank = program_enter(ctx, &program_groups, GROUP_EXECUTED);
 
 	executed(task);
-	return leave(&program_groups, GROUP_EXECUTED, rank);
+	return program_exit(&program_groups, GROUP_EXECUTED, rank);
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(replica_exit, struct task_struct *task)
 {
-	u32 rank = arrive(ctx, &program_groups, GROUP_ENDED);
+	u32 rank = program_enter(ctx, &program_groups, GROUP_ENDED);
 
 	ended(task);
-	return leave(&program_groups, GROUP_ENDED, rank);
+	return program_exit(&program_groups, GROUP_ENDED, rank);
 }
 
 #endif

@@ -41,14 +41,14 @@ static __always_inline u64 send_buffer(struct pt_regs *regs)
 /* Does a whole request begin at this address? */
 static __always_inline bool request_at(u64 address, u64 length)
 {
-	u8 header[WIRE_HEADER_ROOM] = {};
+	u8 header[WIRE_HEADER_CAPACITY] = {};
 	struct wire_message m = {};
 
 	if (length > WIRE_HEADER_MAX)
 		length = WIRE_HEADER_MAX;
 	if (length < 2)
 		return false;
-	length &= WIRE_HEADER_ROOM / 2 - 1;
+	length &= WIRE_HEADER_CAPACITY / 2 - 1;
 	if (bpf_probe_read_user(header, length, (void *)address))
 		return false;
 	return wire_begins(header, 2) && wire_need(header, 2) <= length &&
@@ -71,19 +71,19 @@ static __always_inline bool message_at(u64 address, u64 length)
 }
 
 /* The connection of an engine's call that sends a request, opened by this call. */
-static __noinline struct connection *open_by_request(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
+static __noinline struct connection *open_by_request(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 scratch_slot)
 {
 	u64 buffer = send_buffer(regs);
 
 	if (!buffer || !request_at(buffer, ARG3(regs)))
 		return 0;
-	return connection_open(inode, sk, p->slot, VIEW_REQUEST, room);
+	return connection_open(inode, sk, p->slot, VIEW_REQUEST, scratch_slot);
 }
 
 /* The current task is about to send on this socket, or has just sent. Notes the requests in the buffer, once per
  * call: with the answer back before the call returns, as can be on one machine, there would be none to go with it.
  * The stream itself moves on only when the kernel has reported how much it took. */
-static __always_inline void note_requests(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 room)
+static __always_inline void note_requests(struct process *p, struct sock *sk, u64 inode, struct pt_regs *regs, u32 scratch_slot)
 {
 	u64 buffer = send_buffer(regs);
 	u64 length = ARG3(regs);
@@ -92,7 +92,7 @@ static __always_inline void note_requests(struct process *p, struct sock *sk, u6
 		return;
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
 	if (!c)
-		c = open_by_request(p, sk, inode, regs, room);
+		c = open_by_request(p, sk, inode, regs, scratch_slot);
 	if (!c || c->view != VIEW_REQUEST || c->sending)
 		return;
 	c->sending = 1;
@@ -105,7 +105,7 @@ static __always_inline void note_requests(struct process *p, struct sock *sk, u6
 		.now = bpf_ktime_get_ns(),
 		.request = 1,
 	};
-	stream_preview(&u, room);
+	stream_preview(&u, scratch_slot);
 }
 
 static __always_inline struct process *engine_now(void)
@@ -119,13 +119,13 @@ static __always_inline struct process *engine_now(void)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(replica_sending, struct sock *sk)
 {
-	u32 rank = arrive(ctx, &program_groups, GROUP_SENDING);
+	u32 rank = program_enter(ctx, &program_groups, GROUP_SENDING);
 	struct process *p = engine_now();
 
 	if (p)
 		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
-			room_of(ROOM_SENDING, rank));
-	return leave(&program_groups, GROUP_SENDING, rank);
+			scratch_slot_of(SCRATCH_SENDING, rank));
+	return program_exit(&program_groups, GROUP_SENDING, rank);
 }
 
 /* In its place before: a packet goes to a device. It need not be the current task's, because an interrupt sends
@@ -141,7 +141,7 @@ int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 	struct sock *sk = packet->sk;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (sk && sk->sk_lock.owned && send_buffer(regs) && sk == sock_of_fd(ARG1(regs)))
-		note_requests(p, sk, inode_of(sk), regs, ROOM_SENDING_PACKET);
+		note_requests(p, sk, inode_of(sk), regs, SCRATCH_SENDING_PACKET);
 	return 0;
 }
 
@@ -152,30 +152,30 @@ static __always_inline int sending_local(u32 rank, struct process *p)
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct sock *sk = send_buffer(regs) ? sock_of_fd(ARG1(regs)) : 0;
 	if (sk)
-		note_requests(p, sk, inode_at(sk), regs, room_of(ROOM_SENDING_LOCAL, rank));
+		note_requests(p, sk, inode_at(sk), regs, scratch_slot_of(SCRATCH_SENDING_LOCAL, rank));
 	return 0;
 }
 
 /* The current task's call on this socket has sent bytes, or failed. */
-static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 room)
+static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 scratch_slot)
 {
 	if (family != AF_INET && family != AF_INET6 && family != AF_UNIX)
 		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
-	if (c && attended(&c->tx.attended, rank))
+	if (c && already_handled(&c->tx.already_handled, rank))
 		return 0;
 	bool requests = p->role == ROLE_ENGINE && result > 0;
 	if (c) {
 		if (requests)
-			note_requests(p, sk, inode, regs, room_of(room, rank));
+			note_requests(p, sk, inode, regs, scratch_slot_of(scratch_slot, rank));
 	} else {
 		/* The answers may have been read already, while nobody knew the connection: the
 		 * requests of this call are not noted. */
-		c = requests ? open_by_request(p, sk, inode, regs, room_of(room, rank)) : 0;
+		c = requests ? open_by_request(p, sk, inode, regs, scratch_slot_of(scratch_slot, rank)) : 0;
 		if (!c)
 			return 0;
-		attended(&c->tx.attended, rank);
+		already_handled(&c->tx.already_handled, rank);
 	}
 	c->sending = 0;
 	early_responses_forget(c);
@@ -196,13 +196,13 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 		stream_feed(&u);
 	} else {
 		c->tx.moved += result;
-		stream_leave(&u);
+		stream_abandon(&u);
 	}
 	return 0;
 }
 
 /* The current task's call on this socket has received bytes, or failed. */
-static __always_inline int received(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 room)
+static __always_inline int received(u32 rank, struct process *p, struct sock *sk, u64 inode, u32 family, int result, u32 scratch_slot)
 {
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	u64 buffer = receive_buffer(regs);
@@ -214,7 +214,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 			c->ended = 1;
 		return 0;
 	}
-	if (c && attended(&c->rx.attended, rank))
+	if (c && already_handled(&c->rx.already_handled, rank))
 		return 0;
 	if (!c) {
 		/* An engine's frontend is the one unix socket it serves; a replica serves its
@@ -230,10 +230,10 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 				count(EVENT_UNRECOGNISED);
 			return 0;
 		}
-		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, room_of(room, rank));
+		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, scratch_slot_of(scratch_slot, rank));
 		if (!c)
 			return 0;
-		attended(&c->rx.attended, rank);
+		already_handled(&c->rx.already_handled, rank);
 	}
 	struct cursor u = {
 		.connection = c,
@@ -248,7 +248,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 		stream_feed(&u);
 	} else {
 		c->rx.moved += result;
-		stream_leave(&u);
+		stream_abandon(&u);
 	}
 	return 0;
 }

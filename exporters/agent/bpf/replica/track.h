@@ -76,11 +76,11 @@ struct stream {
 	u32 have;  /* header bytes collected */
 	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
-	u8 attended; /* who has seen the call at hand; see ../backups.h */
-	u8 dialect;  /* the messages' so far, as in wire.h; 0 until one has it */
+	u8 already_handled; /* who has seen the call at hand; see ../backups.h */
+	u8 dialect;         /* the messages' so far, as in wire.h; 0 until one has it */
 	u8 pad[1];
 	struct wire_message message;
-	u8 header[WIRE_HEADER_ROOM];
+	u8 header[WIRE_HEADER_CAPACITY];
 };
 
 struct connection {
@@ -172,17 +172,17 @@ struct notice {
 
 /* Scratch memory, one room for each program that needs some: the kernel runs a program once
  * at a time on a CPU, even if a task is preempted within it, but may run another one in between. */
-enum room {
-	ROOM_SENDING,
-	ROOM_SENDING_PACKET,
-	ROOM_SENDING_LOCAL,
-	ROOM_SENT,
+enum scratch_slot {
+	SCRATCH_SENDING,
+	SCRATCH_SENDING_PACKET,
+	SCRATCH_SENDING_LOCAL,
+	SCRATCH_SENT,
 	ROOM_SENT_INET6,
-	ROOM_SENT_UNIX,
-	ROOM_RECEIVED,
+	SCRATCH_SENT_UNIX,
+	SCRATCH_RECEIVED,
 	ROOM_RECEIVED_INET6,
-	ROOM_RECEIVED_UNIX,
-	ROOMS,
+	SCRATCH_RECEIVED_UNIX,
+	SCRATCH_SLOTS,
 };
 
 /* Sizes are the kernel's memory. Those given as 1 depend on the number of volumes and are set
@@ -246,7 +246,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ROOMS *(1 + MAX_BACKUPS)); /* backup programs have rooms of their own */
+	__uint(max_entries, SCRATCH_SLOTS *(1 + MAX_BACKUPS)); /* backup programs have rooms of their own */
 	__type(key, u32);
 	__type(value, struct connection);
 } scratch SEC(".maps");
@@ -256,9 +256,9 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } notices SEC(".maps");
 
-static __always_inline u32 room_of(u32 room, u32 rank)
+static __always_inline u32 scratch_slot_of(u32 scratch_slot, u32 rank)
 {
-	return room + rank * ROOMS;
+	return scratch_slot + rank * SCRATCH_SLOTS;
 }
 
 u32 last_connection; /* the latest connection id handed out */
@@ -322,9 +322,9 @@ static __always_inline void connection_renumber(struct connection *c)
 	c->missed = 0;
 }
 
-static __noinline struct connection *connection_open(u64 inode, struct sock *sk, u32 slot, u32 view, u32 room)
+static __noinline struct connection *connection_open(u64 inode, struct sock *sk, u32 slot, u32 view, u32 scratch_slot)
 {
-	struct connection *c = bpf_map_lookup_elem(&scratch, &room);
+	struct connection *c = bpf_map_lookup_elem(&scratch, &scratch_slot);
 
 	if (!c)
 		return 0;
@@ -582,7 +582,7 @@ static __always_inline void message_ends(struct cursor *u)
 		operation_begins(u);
 }
 
-static __always_inline void stream_leave(struct cursor *u)
+static __always_inline void stream_abandon(struct cursor *u)
 {
 	struct stream *s = u->stream;
 
@@ -638,12 +638,12 @@ static long stream_step(u32 i, struct cursor *u)
 		n = left;
 	if (!n || n > WIRE_HEADER_MAX)
 		return 1; /* cannot be */
-	have &= WIRE_HEADER_ROOM / 2 - 1;
-	n &= WIRE_HEADER_ROOM / 2 - 1;
+	have &= WIRE_HEADER_CAPACITY / 2 - 1;
+	n &= WIRE_HEADER_CAPACITY / 2 - 1;
 	if (bpf_probe_read_user(s->header + have, n, (void *)u->position)) {
 		if (!u->preview)
 			count(EVENT_LOST_FAULT);
-		stream_leave(u);
+		stream_abandon(u);
 		return 1;
 	}
 	u->left = left - n;
@@ -651,13 +651,13 @@ static long stream_step(u32 i, struct cursor *u)
 	have += n;
 	s->have = have;
 	if (s->state != STREAM_IN && !wire_begins(s->header, have)) {
-		stream_leave(u);
+		stream_abandon(u);
 		return 1;
 	}
 	if (have < wire_need(s->header, have))
 		return 0;
 	if (wire_parse(s->header, &s->message) || !stream_keeps(s)) {
-		stream_leave(u);
+		stream_abandon(u);
 		return 1;
 	}
 	if (s->state != STREAM_IN) {
@@ -689,13 +689,13 @@ static __always_inline void stream_feed(struct cursor *u)
 	/* Two steps a message; Go reads up to 8 KiB of headers at once. */
 	bpf_loop(4096, stream_step, u, 0);
 	if (u->left && s->state != STREAM_OUT)
-		stream_leave(u);
+		stream_abandon(u);
 }
 
 /* Notes the requests in a buffer about to be sent, on a copy of the stream. */
-static __always_inline void stream_preview(struct cursor *u, u32 room)
+static __always_inline void stream_preview(struct cursor *u, u32 scratch_slot)
 {
-	struct connection *copy = bpf_map_lookup_elem(&scratch, &room);
+	struct connection *copy = bpf_map_lookup_elem(&scratch, &scratch_slot);
 
 	if (!copy)
 		return;

@@ -1,7 +1,7 @@
 /* The seam between a storage wire's parser and the tracking of its connections (track.h).
  * A wire is one header file that includes this one and defines
  *
- *   WIRE_HEADER_MAX                     the longest header, in bytes, at most WIRE_HEADER_ROOM / 2 - 1
+ *   WIRE_HEADER_MAX                     the longest header, in bytes, at most WIRE_HEADER_CAPACITY / 2 - 1
  *   bool wire_begins(header, have)      can these first bytes (1 or more) begin a message on a
  *                                       stream that is not in step yet?
  *   u32 wire_need(header, have)         how long the header is, as far as `have` bytes show; more
@@ -19,7 +19,7 @@
 #include "../operation.h"
 
 /* A power of two, so that the verifier can bound header + have + n by masks. */
-#define WIRE_HEADER_ROOM 64
+#define WIRE_HEADER_CAPACITY 64
 
 enum wire_kind {
 	WIRE_REQUEST,
