@@ -9,7 +9,7 @@ import (
 const managementPort = 3261
 
 // NewUserISCSITargets sets up two targets in user space, each serving a disk in memory of 16 MiB at its first LUN for
-// disks, and starts the initiator's daemon: tgt, of which Longhorn's first engine has one, with LUN 1; and istgt, of
+// disks, and starts the initiator's daemon: tgt, of which Longhorn V1 has one, with LUN 1; and istgt, of
 // which cStor has one, with LUN 0. The disk of tgt takes as long as delay, and has no page cache above it.
 func NewUserISCSITargets(t T, tgt, istgt string, delay time.Duration) *ISCSITargets {
 	n := &ISCSITargets{Targets: newTargets(t, "user", 97, iscsiPort, "iscsi_tcp", "sd_mod")}

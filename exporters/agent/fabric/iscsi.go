@@ -40,7 +40,7 @@ var iscsiWire = fabricWire{
 	},
 }
 
-// iscsiServers are the names of targets in user space that are known: tgt (Longhorn's first engine has one), istgt
+// iscsiServers are the names of targets in user space that are known: tgt (Longhorn V1 has one), istgt
 // (cStor's is one), gotgt, which Jiva's controller has in it.
 var iscsiServers = []string{"tgtd", "istgt", "gotgt", "jiva"}
 

@@ -71,7 +71,7 @@ var (
 		"Processes (PostgreSQL) or threads (MySQL, MariaDB, Redis) of a database server that are followed, its background ones included.",
 		[]string{"server", "db_system"}, nil)
 	queryUncounted = prometheus.NewDesc("plumbline_query_uncounted_cpu_seconds_total",
-		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and of whose socket the agent heard nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
+		"CPU time of PostgreSQL processes that have a client's connection, ran without a statement under way and on whose socket the agent saw nothing between two scrapes, in seconds: their statements are not counted. Also those under way when the agent started.",
 		[]string{"server", "db_system"}, nil)
 	queryAttachErrors = prometheus.NewDesc("plumbline_query_attach_errors_total",
 		`Failures to follow a database server, or to follow it in full; server="other" are those beyond the limit, and those of processes that claim another server's name.`, []string{"server"}, nil)

@@ -36,7 +36,7 @@ type name struct {
 	first uint32
 }
 
-// knownNVMe are the rules of engines that are known. Longhorn's second engine: go-spdk-helper's GetNQN, with
+// knownNVMe are the rules of engines that are known. Longhorn V2: go-spdk-helper's GetNQN, with
 // the names of its engines and replicas. Mayastor: a volume's target has the volume's UUID, and
 // Kubernetes' name of it is pvc- and that UUID.
 var knownNVMe = must(1,
@@ -45,7 +45,7 @@ var knownNVMe = must(1,
 	`mayastor=nqn\.2019-05\.io\.openebs:(?:nexus-)?(?P<volume>.+)`,
 )
 
-// knownISCSI are those of iSCSI. Longhorn's first engine: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor
+// knownISCSI are those of iSCSI. Longhorn V1: go-iscsi-helper's GetTargetName, whose disk is LUN 1. cStor
 // and Jiva: the operators' prefixes of target names.
 var knownISCSI = append(must(1,
 	`longhorn-v1=iqn\.2019-10\.io\.longhorn:(?P<volume>.+)`,

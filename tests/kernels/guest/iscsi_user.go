@@ -7,7 +7,7 @@ import (
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
-// Volumes as Longhorn's first engine names its target, which is a tgt, and cStor its own, which is an istgt.
+// Volumes as Longhorn V1 names its target, which is a tgt, and cStor its own, which is an istgt.
 const (
 	tgtVolume   = "pvc-tgt"
 	tgtTarget   = "iqn.2019-10.io.longhorn:" + tgtVolume

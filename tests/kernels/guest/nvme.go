@@ -18,7 +18,7 @@ const (
 	nvmeShared     = "nqn.2019-05.io.openebs:" + nvmeSharedUUID
 )
 
-// measureNVMe uses three targets over NVMe/TCP, as Longhorn's second engine names its replicas.
+// measureNVMe uses three targets over NVMe/TCP, as Longhorn V2 names its replicas.
 func measureNVMe(t *rig.Scope, a *agent, target string, out *outcome.Outcome) {
 	if !out.NVMe.Works {
 		return
