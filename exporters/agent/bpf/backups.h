@@ -65,7 +65,8 @@ static __always_inline u32 rank_of(void *ctx)
 	return backups ? bpf_get_attach_cookie(ctx) & MAX_BACKUPS : 0;
 }
 
-/* The first thing that a program does; returns its rank. */
+/* The first thing that an attached program does; returns its rank. The dispatcher does it for all collectors' programs to
+ * which it passes a call on: the last of these does program_exit(). */
 static __always_inline u32 program_enter(void *ctx, void *all, u32 group)
 {
 	struct group_state *c;

@@ -16,7 +16,7 @@ enum follower {
 	FOLLOWS_REPLICAS,
 	FOLLOWS_NVME,
 	FOLLOWS_ISCSI,
-	FOLLOWS_STATEMENTS, /* of any task that has storage: the programs know its backends by that */
+	FOLLOWS_STATEMENTS, /* of any task that has storage: the programs know what they follow by that */
 	FOLLOWERS,
 };
 

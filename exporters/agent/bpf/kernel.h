@@ -26,7 +26,7 @@ struct bpf_list_head {
 	})
 
 /* The field of what a pointer points to, whose type the verifier may not have. */
-#define look(pointer, field) read_as(typeof(*(pointer)), pointer, field)
+#define read_field(pointer, field) read_as(typeof(*(pointer)), pointer, field)
 
 /* The pointer that is at an address. */
 #define read_pointer(address) ((u64)read_as(struct list_head, address, next))

@@ -24,11 +24,11 @@ static __always_inline u64 inode_of(struct sock *sk)
 /* Of any other one. */
 static __always_inline u64 inode_at(struct sock *sk)
 {
-	struct socket *s = look(sk, sk_socket);
-	struct file *file = look(s, file);
-	struct inode *inode = look(file, f_inode);
+	struct socket *s = read_field(sk, sk_socket);
+	struct file *file = read_field(s, file);
+	struct inode *inode = read_field(file, f_inode);
 
-	return look(inode, i_ino);
+	return read_field(inode, i_ino);
 }
 
 /* Does this result of a call mean that the connection is broken? */

@@ -55,8 +55,8 @@ const (
 
 // snapshot is what a walk over the tasks found.
 type snapshot struct {
-	// backends are the processes or threads that are followed, by server number.
-	backends [collector.MaxServers + 1]uint64
+	// tasks are the processes or threads that are followed, by server number.
+	tasks [collector.MaxServers + 1]uint64
 	// uncounted is the CPU time, in nanoseconds since the last snapshot, of processes whose client the programs on sockets
 	// did not see, by server number.
 	uncounted [collector.MaxServers + 1]uint64
@@ -79,7 +79,7 @@ func (k kernelSide) snapshot() (snapshot, error) {
 	if err := k.programs.objects.Populations.Lookup(uint32(0), &p); err != nil {
 		return c, fmt.Errorf("reading the snapshot of the tasks: %w", err)
 	}
-	c.backends, c.torn, c.uncounted = p.Backends, p.Torn, p.UncountedNs
+	c.tasks, c.torn, c.uncounted = p.Tasks, p.Torn, p.UncountedNs
 	c.activities, err = parseActivities(records)
 	return c, err
 }

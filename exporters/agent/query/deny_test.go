@@ -128,9 +128,9 @@ func TestQueryDeny(t *testing.T) {
 		}
 	}
 	for _, fo := range q.fleet.followers {
-		c.backends[fo.number] = 0
+		c.tasks[fo.number] = 0
 	}
-	for number, n := range c.backends {
+	for number, n := range c.tasks {
 		if n > 0 {
 			t.Errorf("%d processes still have number %d", n, number)
 		}
@@ -158,8 +158,8 @@ func hasStorage(t *testing.T, q *query, pid int) bool {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	backends := q.programs.objects.Backends
-	err = backends.Lookup(uint32(fd), make([]byte, backends.ValueSize()))
+	tasks := q.programs.objects.FollowedTasks
+	err = tasks.Lookup(uint32(fd), make([]byte, tasks.ValueSize()))
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (k *fakeKernel) snapshot() (snapshot, error) {
 	k.walks++
 	var c snapshot
 	for number, n := range k.marked {
-		c.backends[number] = n
+		c.tasks[number] = n
 	}
 	return c, nil
 }

@@ -101,7 +101,7 @@ var (
 	}
 	lossNames = [bpf.QueryLossLOSSES]string{
 		bpf.QueryLossLOST_PROTOCOL: "protocol", bpf.QueryLossLOST_PIPELINE: "pipeline",
-		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_BACKEND: "backend",
+		bpf.QueryLossLOST_ENCRYPTED: "encrypted", bpf.QueryLossLOST_SERIES: "series", bpf.QueryLossLOST_TASK: "task",
 		bpf.QueryLossLOST_CONNECTION: "connection", bpf.QueryLossLOST_COMPRESSED: "compressed", bpf.QueryLossLOST_X_PROTOCOL: "x_protocol",
 	}
 )
@@ -222,8 +222,8 @@ func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string)
 		p.Namespace, p.Name, uid, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
 }
 
-// sendBackends reports how many tasks of each server are followed, by a snapshot.
-func (f *fleet) sendBackends(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
+// sendFollowed reports how many tasks of each server are followed, by a snapshot.
+func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
 	for _, fo := range f.followers {
 		if fo.label != "" && fo.number != otherNumber {
 			ch <- collector.Gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.Engine))

@@ -65,7 +65,7 @@ func (f *fleet) counted(c *snapshot, now time.Time) {
 	var stay []*leaving
 	for _, l := range f.leaving {
 		l.unseen++
-		if c.backends[l.number] > 0 {
+		if c.tasks[l.number] > 0 {
 			l.unseen = 0
 			if a := f.accounts[l.key()]; a != nil {
 				a.last = now // it still counts

@@ -71,7 +71,7 @@ func TestNumberIsFreedByWalks(t *testing.T) {
 		free    bool
 	}{{0, false}, {1, false}, {0, false}, {1, false}, {0, false}, {0, true}} {
 		var walk snapshot
-		walk.backends[number] = c.bearers
+		walk.tasks[number] = c.bearers
 		now = now.Add(collector.KeepTime / 2)
 		f.counted(&walk, now)
 		f.update(nil, now)

@@ -414,7 +414,7 @@ func (k kernelSide) read(number uint32) (totals, error) {
 
 // unmarked counts the processes and threads of a server that the kernel had no memory for.
 func (k kernelSide) unmarked(number uint32) (uint64, error) {
-	return k.lost(number, bpf.QueryLossLOST_BACKEND)
+	return k.lost(number, bpf.QueryLossLOST_TASK)
 }
 
 // lost counts what the kernel lost of a server for one reason.

@@ -201,8 +201,8 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 			t.addUnfinished(&now.activities[i])
 		}
 	}
-	q.stats.Fill = q.fill(now.backends)
-	q.fleet.sendBackends(ch, now.backends)
+	q.stats.Fill = q.fill(now.tasks)
+	q.fleet.sendFollowed(ch, now.tasks)
 	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
 	q.strange.send(ch, q.options.Node)
@@ -248,17 +248,17 @@ func (q *query) running() map[string]bool {
 
 // fill returns how full the maps are that grow with what is observed.
 func (q *query) fill(followed [collector.MaxServers + 1]uint64) map[string]bpfstats.Fill {
-	var backends uint64
+	var tasks uint64
 	for _, n := range followed {
-		backends += n
+		tasks += n
 	}
 	servers := q.own.MaxServers - len(q.fleet.free)
 	commands := int(bpf.QueryCommandCOMMANDS)
 	return map[string]bpfstats.Fill{
 		// Bounded by the machine's tasks; the kernel frees an entry with its task.
-		"backends":   {Entries: int(backends)},
-		"servers":    {Entries: servers, Max: q.own.MaxServers},
-		"statements": {Entries: servers * commands, Max: q.own.MaxServers * commands},
+		"followed_tasks": {Entries: int(tasks)},
+		"servers":        {Entries: servers, Max: q.own.MaxServers},
+		"statements":     {Entries: servers * commands, Max: q.own.MaxServers * commands},
 		// Nothing with --query.top=0.
 		"queries": {Entries: q.fleet.occupied(), Max: q.own.MaxServers * int(q.programs.places)},
 		// In bytes.

@@ -105,7 +105,7 @@ struct {
 const enum source *unused_source __attribute__((unused));
 const enum lost *unused_lost __attribute__((unused));
 
-static __always_inline void lose(u32 reason)
+static __always_inline void count_loss(u32 reason)
 {
 	u64 *n = bpf_map_lookup_elem(&losses, &reason);
 
@@ -118,16 +118,16 @@ static __always_inline struct kernfs_node *above(struct kernfs_node *node)
 	struct kernfs_node___old *old = (void *)node;
 
 	if (bpf_core_field_exists(node->__parent))
-		return look(node, __parent);
-	return look(old, parent);
+		return read_field(node, __parent);
+	return read_field(old, parent);
 }
 
 /* Whether only root may rename a cgroup, enter it or make others in it. */
 static __always_inline bool only_root(struct kernfs_node *node)
 {
-	struct kernfs_iattrs *attributes = look(node, iattr);
+	struct kernfs_iattrs *attributes = read_field(node, iattr);
 
-	return !(look(node, mode) & 022) && (!attributes || !look(attributes, ia_uid.val));
+	return !(read_field(node, mode) & 022) && (!attributes || !read_field(attributes, ia_uid.val));
 }
 
 /* A string of the kernel's, which ends within the room for it. */
@@ -152,7 +152,7 @@ __noinline int keep_name(struct group *g, u32 level)
 	if (!g || level >= LEVELS)
 		return 0;
 	node = (void *)g->node;
-	copy_name(g->names[level], (u64)look(node, name));
+	copy_name(g->names[level], (u64)read_field(node, name));
 	return !only_root(node);
 }
 
@@ -176,7 +176,7 @@ static __always_inline void learn(u64 id, struct kernfs_node *node, u32 level)
 	}
 	g->node = 0;
 	if (bpf_map_update_elem(&groups, &id, g, BPF_NOEXIST) && !bpf_map_lookup_elem(&groups, &id))
-		lose(LOST_GROUP);
+		count_loss(LOST_GROUP);
 }
 
 /* The entry of a key, which is made if there is none; NULL if there is no room. */
@@ -236,12 +236,12 @@ int BPF_PROG(disk_request_ends, struct request *rq, blk_status_t error, unsigned
 		made(&other);
 		usage = made(&key);
 		if (!usage) {
-			lose(LOST_USAGE);
+			count_loss(LOST_USAGE);
 			usage = bpf_map_lookup_elem(&usages, &other);
 		}
 	}
 	if (!usage) {
-		lose(LOST_ALL);
+		count_loss(LOST_ALL);
 		return 0;
 	}
 	__sync_fetch_and_add(&usage->bytes, nr_bytes);

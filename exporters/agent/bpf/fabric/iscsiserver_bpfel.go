@@ -144,30 +144,30 @@ type IscsiServerSession struct {
 	Local  [32]uint8
 	Remote [32]uint8
 	Rx     struct {
-		_              structs.HostLayout
-		Skip           uint32
-		Lead           uint32
-		Text           uint32
-		Understood     uint32
-		Have           uint8
-		In             uint8
-		AlreadyHandled uint8
-		Pad            uint8
-		Message        IscsiServerMessage
-		Header         [256]uint8
+		_          structs.HostLayout
+		Skip       uint32
+		Lead       uint32
+		Text       uint32
+		Understood uint32
+		Have       uint8
+		In         uint8
+		HandledBy  uint8
+		Pad        uint8
+		Message    IscsiServerMessage
+		Header     [256]uint8
 	}
 	Tx struct {
-		_              structs.HostLayout
-		Skip           uint32
-		Lead           uint32
-		Text           uint32
-		Understood     uint32
-		Have           uint8
-		In             uint8
-		AlreadyHandled uint8
-		Pad            uint8
-		Message        IscsiServerMessage
-		Header         [256]uint8
+		_          structs.HostLayout
+		Skip       uint32
+		Lead       uint32
+		Text       uint32
+		Understood uint32
+		Have       uint8
+		In         uint8
+		HandledBy  uint8
+		Pad        uint8
+		Message    IscsiServerMessage
+		Header     [256]uint8
 	}
 	Target [224]int8
 }

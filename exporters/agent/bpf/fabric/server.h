@@ -12,8 +12,8 @@
 
 #include "../backups.h"
 
-/* Scratch memory: a room for each program that needs some, and for each of its backup programs. */
-enum server_room {
+/* Scratch memory: a slot for each program that needs some, and for each of its backup programs. */
+enum server_scratch_slot {
 	SCRATCH_RECEIVED,
 	ROOM_RECEIVED_INET6,
 	SCRATCH_SENT,
@@ -70,13 +70,13 @@ struct user_message {
 
 /* One direction of a session. */
 struct direction {
-	u32 skip;           /* bytes still to come of what follows the header */
-	u32 lead;           /* of these, how many come before a login's text */
-	u32 text;           /* and how many are the text */
-	u32 understood;     /* messages, one after the other */
-	u8 have;            /* bytes of the header */
-	u8 in;              /* it is known where messages begin */
-	u8 already_handled; /* who has seen the call at hand; see ../backups.h */
+	u32 skip;       /* bytes still to come of what follows the header */
+	u32 lead;       /* of these, how many come before a login's text */
+	u32 text;       /* and how many are the text */
+	u32 understood; /* messages, one after the other */
+	u8 have;        /* bytes of the header */
+	u8 in;          /* it is known where messages begin */
+	u8 handled_by;  /* who has seen the call at hand; see ../backups.h */
 	u8 pad;
 	struct message message;
 	u8 header[HEADER_CAPACITY];
@@ -281,16 +281,16 @@ static __always_inline enum beginning begins_at(struct cursor *u, struct message
 /* The address of one end, as a struct sockaddr. */
 static __always_inline void address_of(struct sock *sk, bool own, u8 *to)
 {
-	u16 family = look(sk, __sk_common.skc_family);
-	u16 port = own ? bpf_htons(look(sk, __sk_common.skc_num)) : look(sk, __sk_common.skc_dport);
+	u16 family = read_field(sk, __sk_common.skc_family);
+	u16 port = own ? bpf_htons(read_field(sk, __sk_common.skc_num)) : read_field(sk, __sk_common.skc_dport);
 
 	__builtin_memcpy(to, &family, sizeof(family));
 	__builtin_memcpy(to + 2, &port, sizeof(port));
 	if (family == AF_INET) {
-		u32 a = own ? look(sk, __sk_common.skc_rcv_saddr) : look(sk, __sk_common.skc_daddr);
+		u32 a = own ? read_field(sk, __sk_common.skc_rcv_saddr) : read_field(sk, __sk_common.skc_daddr);
 		__builtin_memcpy(to + 4, &a, sizeof(a));
 	} else {
-		struct in6_addr a = own ? look(sk, __sk_common.skc_v6_rcv_saddr) : look(sk, __sk_common.skc_v6_daddr);
+		struct in6_addr a = own ? read_field(sk, __sk_common.skc_v6_rcv_saddr) : read_field(sk, __sk_common.skc_v6_daddr);
 		__builtin_memcpy(to + 8, &a, sizeof(a));
 	}
 }
@@ -410,7 +410,7 @@ static __noinline void task_ends(struct session *s, struct message *m)
 }
 
 /* A direction is out of step: what is under way is lost. */
-static __noinline void direction_abandon(struct cursor *u)
+static __noinline void direction_lose_sync(struct cursor *u)
 {
 	struct session *s = u->session;
 	struct abandoned all = {.before = u->now, .session = s->id, .every_lun = 1, .lost = 1};
@@ -661,7 +661,7 @@ static long direction_step(u32 i, struct cursor *u)
 	n &= HEADER_CAPACITY / 2 - 1;
 	if (bpf_probe_read_user(l->header + have, n, (void *)u->position)) {
 		count_server(SERVER_LOST_FAULT);
-		direction_abandon(u);
+		direction_lose_sync(u);
 		return 1;
 	}
 	forward(u, n);
@@ -672,7 +672,7 @@ static long direction_step(u32 i, struct cursor *u)
 	l->have = 0;
 	struct message *m = &l->message;
 	if (wire_parse(l->header, m, u->to_target)) {
-		direction_abandon(u);
+		direction_lose_sync(u);
 		return 1;
 	}
 	l->understood++;
@@ -710,7 +710,7 @@ static __always_inline void direction_feed(struct cursor *u, struct message *fir
 	bpf_loop(4096, direction_step, u, 0);
 	if (u->total && l->in) {
 		count_server(SERVER_LOST_FAULT);
-		direction_abandon(u);
+		direction_lose_sync(u);
 	}
 }
 
@@ -722,7 +722,7 @@ static __always_inline void direction_miss(struct cursor *u)
 	if (!l->in)
 		return;
 	if (u->total > l->skip || l->lead || l->text) {
-		direction_abandon(u);
+		direction_lose_sync(u);
 		return;
 	}
 	l->skip -= u->total;
@@ -744,9 +744,9 @@ struct tcp_sock___server {
 static __always_inline bool is_first(struct sock *sk, u32 result)
 {
 	struct tcp_sock___server *t = (void *)sk;
-	u32 unread = look(t, rcv_nxt) - look(t, copied_seq);
+	u32 unread = read_field(t, rcv_nxt) - read_field(t, copied_seq);
 
-	return look(t, bytes_received) == (u64)unread + result;
+	return read_field(t, bytes_received) == (u64)unread + result;
 }
 
 /* The current task's call on this socket has received bytes. The open sockets show whether the connection is closed. */
@@ -756,7 +756,7 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 
 	if ((family != AF_INET && family != AF_INET6) || !inode || result <= 0)
 		return 0;
-	if (s && already_handled(&s->rx.already_handled, rank))
+	if (s && already_handled(&s->rx.handled_by, rank))
 		return 0;
 	struct cursor u = {.inode = inode, .now = bpf_ktime_get_ns(), .total = result, .scratch_slot = scratch_slot + rank * SCRATCH_SLOTS, .to_target = true};
 	struct message first = {};
@@ -771,7 +771,7 @@ static __always_inline int received(u32 rank, struct sock *sk, u64 inode, u32 fa
 		s = session_open(&u, sk, login);
 		if (!s)
 			return 0;
-		already_handled(&s->rx.already_handled, rank);
+		already_handled(&s->rx.handled_by, rank);
 	}
 	u.session = s;
 	u.direction = &s->rx;
@@ -787,7 +787,7 @@ static __always_inline int sent(u32 rank, u64 inode, int result, u32 scratch_slo
 {
 	struct session *s = bpf_map_lookup_elem(&sessions, &inode);
 
-	if (!s || result <= 0 || already_handled(&s->tx.already_handled, rank))
+	if (!s || result <= 0 || already_handled(&s->tx.handled_by, rank))
 		return 0;
 	struct cursor u = {.session = s, .direction = &s->tx, .inode = inode, .now = bpf_ktime_get_ns(), .total = result, .scratch_slot = scratch_slot + rank * SCRATCH_SLOTS};
 	struct message first = {};

@@ -1,7 +1,7 @@
 /* What goes on at this moment: a walk over the tasks, started by the agent, that reports every statement under way
  * and every wait for storage. Nothing of it is on a statement's path.
  *
- * The walk reads a backend while its own task may change it on another CPU. A backend's clock has an invariant
+ * The walk reads a task's state while the task may change it on another CPU. Its clock has an invariant
  * that shows whether what was read is consistent: up to mark, every nanosecond since start is in exactly one
  * phase. */
 #ifndef __QUERY_ACTIVITY_H__
@@ -12,7 +12,7 @@
 /* What snapshot counts: the processes and threads that are followed, by server. Not those that have ended and that
  * their parents have not waited for yet: some never do. */
 struct population {
-	u64 backends[MAX_SERVERS];
+	u64 tasks[MAX_SERVERS];
 	u64 torn; /* statements that could not be read consistently */
 	/* CPU time since the last walk of processes with a client that no program saw. */
 	u64 uncounted_ns[MAX_SERVERS];
@@ -80,7 +80,7 @@ static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 }
 
 /* Copies a statement's clock; false if it changed meanwhile. */
-static __always_inline bool read_clock(struct backend *b, struct task_struct *task, struct activity *a, u64 now)
+static __always_inline bool read_clock(struct followed_task *b, struct task_struct *task, struct activity *a, u64 now)
 {
 	u64 start = READ_ONCE(b->start);
 	u64 mark = READ_ONCE(b->mark);
@@ -94,7 +94,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	/* In this order: when a program lets go, the length of its preemption is known. And before the phases:
 	 * that time leaves `preempted` only after it got into its phase, so that either it is here or the sum does
 	 * not add up. */
-	bool locked = READ_ONCE(b->locked) || READ_ONCE(b->off_cpu);
+	bool locked = READ_ONCE(b->locked) || READ_ONCE(b->program_off_cpu);
 	u64 preempted = READ_ONCE(b->preempted);
 	u64 sum = off_ns;
 #pragma unroll
@@ -107,7 +107,7 @@ static __always_inline bool read_clock(struct backend *b, struct task_struct *ta
 	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
 	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
-		(READ_ONCE(b->locked) || READ_ONCE(b->off_cpu)) != locked || READ_ONCE(b->preempted) != preempted)
+		(READ_ONCE(b->locked) || READ_ONCE(b->program_off_cpu)) != locked || READ_ONCE(b->preempted) != preempted)
 		return false;
 	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just
 	 * leaving. */
@@ -168,8 +168,8 @@ static __always_inline bool awaits_client(struct task_struct *task)
 	return false;
 }
 
-/* Fills in what a backend does; returns false if there is nothing to report. */
-static __always_inline bool describe_activity(struct backend *b, struct task_struct *task, bool *torn, struct activity *a)
+/* Fills in what a task does; returns false if there is nothing to report. */
+static __always_inline bool describe_activity(struct followed_task *b, struct task_struct *task, bool *torn, struct activity *a)
 {
 	u64 now = bpf_ktime_get_ns();
 	if (READ_ONCE(b->busy)) {
@@ -213,11 +213,11 @@ static __always_inline bool describe_activity(struct backend *b, struct task_str
 }
 
 #define SOCK_STREAM 1
-#define MAX_FDS 256           /* a client's socket is among a process's first ones */
+#define MAX_FDS 256          /* a client's socket is among a process's first ones */
 #define UNCOUNTED_NS 1000000 /* less than that an idle process may take between two walks */
 
 struct fd_walk {
-	struct backend *b;
+	struct followed_task *b;
 	struct file **files;
 	u32 n;
 	bool ports; /* the server's are known: without them any TCP connection would be a client's */
@@ -242,7 +242,7 @@ static long fd_step(u32 i, struct fd_walk *w)
 
 /* Reports whether a process has a client, by its files: the programs on sockets, whose silence is in question, do
  * not count. */
-static __noinline bool has_client(struct backend *b, struct task_struct *task)
+static __noinline bool has_client(struct followed_task *b, struct task_struct *task)
 {
 	if (!b || !task)
 		return false;
@@ -260,7 +260,7 @@ static __noinline bool has_client(struct backend *b, struct task_struct *task)
 
 /* A process that has a client and a CPU, but that the programs on sockets have not seen since the last walk, works
  * on what is not counted. Threads share their files, which show nothing. */
-static __always_inline u64 count_uncounted(struct backend *b, struct task_struct *task)
+static __always_inline u64 count_uncounted(struct followed_task *b, struct task_struct *task)
 {
 	u64 cpu = task->se.sum_exec_runtime;
 	u64 used = cpu - b->looked_cpu;
@@ -284,7 +284,7 @@ int snapshot(struct bpf_iter__task *ctx)
 	struct population *p = bpf_map_lookup_elem(&populations, &zero);
 	if (!task || !p || READ_ONCE(task->exit_state))
 		return 0;
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	if (!b)
 		return 0;
 	struct activity a = {};
@@ -301,7 +301,7 @@ int snapshot(struct bpf_iter__task *ctx)
 	u64 uncounted = count_uncounted(b, task);
 	u32 server = READ_ONCE(b->server);
 	if (server < MAX_SERVERS) {
-		p->backends[server]++;
+		p->tasks[server]++;
 		p->uncounted_ns[server] += uncounted;
 	}
 	return 0;

@@ -51,7 +51,7 @@ static __always_inline u64 synced_of(u64 slept, u64 off_sync)
 
 /* Gives the last time off the CPU to its phases. It is done late because the kernel adds
  * the time in the run queue to run_delay only after sched_switch. */
-static __always_inline void settle(struct backend *b, struct task_struct *task)
+static __always_inline void settle(struct followed_task *b, struct task_struct *task)
 {
 	if (!b->off_ns)
 		return;
@@ -70,29 +70,29 @@ static __always_inline void settle(struct backend *b, struct task_struct *task)
 /* A program that changes the clock may itself lose the CPU: the probes on the TLS library on every kernel, those
  * on the socket if `preemptible` is set. The context switch must then not touch what the program is in the middle
  * of; it only notes how long the program was preempted. */
-static __always_inline void clock_lock(struct backend *b)
+static __always_inline void clock_lock(struct followed_task *b)
 {
 	b->locked = 1;
 	barrier();
 }
 
 /* The part of `preempted` that came after the clock was read as now. */
-static __always_inline u64 preempted_after(struct backend *b, u64 now)
+static __always_inline u64 preempted_after(struct followed_task *b, u64 now)
 {
 	return b->preempted && b->preempted_at >= now ? b->preempted_last : 0;
 }
 
 /* The program that holds the task goes on at that time. */
-static __always_inline void program_resumed(struct backend *b, u64 at)
+static __always_inline void program_resumed(struct followed_task *b, u64 at)
 {
 	u64 ns = at > b->preempted_at ? at - b->preempted_at : 0;
 	b->preempted_last = ns;
 	b->preempted += ns;
-	b->off_cpu = 0;
+	b->program_off_cpu = 0;
 }
 
 /* The task came to a CPU at that time. */
-static __always_inline void on_cpu_since(struct backend *b, struct task_struct *task, u64 at)
+static __always_inline void on_cpu_since(struct followed_task *b, struct task_struct *task, u64 at)
 {
 	if (tracing)
 		trace_sleep(b, task, at);
@@ -102,12 +102,14 @@ static __always_inline void on_cpu_since(struct backend *b, struct task_struct *
 	b->is_off = 0;
 }
 
-/* A kernel may keep the programs out of a switch, as some virtual machines' kernels do where the task that leaves
- * is their own. Then a task that is on a CPU was not seen to come there. The scheduler knows when it did, by its
- * own clock; how far that is from ours shows at each switch that is seen. The two drift apart, so that this holds
- * for a while only. */
-#define DISTANCE_KEPT 10000000000ULL
-#define DISTANCE_ERROR 1000000ULL
+/* Some virtual machines' kernels skip the programs in a switch where the task that leaves the CPU is their own. Then the
+ * programs miss that a task came to a CPU. The scheduler has that time (sched_info.last_arrival) by its own clock. The
+ * clock's offset to ours is measured at each switch that is seen; as the clocks drift apart, it is used for OFFSET_KEPT.
+ *
+ * An example: a switch is seen at 5,000 by our clock and 2,000 by the scheduler's, so the offset is 3,000. The next one is
+ * missed, and the scheduler has 2,700 for it: it was at 5,700. */
+#define OFFSET_KEPT 10000000000ULL
+#define OFFSET_ERROR 1000000ULL
 #define NEVER 1 /* as an arrival: it is not known */
 
 /* When the task last came to a CPU, by the scheduler's clock; 0 where the kernel does not report it. */
@@ -117,43 +119,43 @@ static __always_inline u64 last_arrival(struct task_struct *task)
 }
 
 /* The last arrival since the task has left; the kernel does not note each. */
-static __always_inline u64 arrival_since(struct backend *b, struct task_struct *task)
+static __always_inline u64 arrival_since(struct followed_task *b, struct task_struct *task)
 {
 	u64 arrival = last_arrival(task);
 	return arrival && arrival != b->left ? arrival : NEVER;
 }
 
 /* The task came to a CPU at mark, and nothing has happened since. */
-static __always_inline void take_distance(struct backend *b, struct task_struct *task)
+static __always_inline void take_clock_offset(struct followed_task *b, struct task_struct *task)
 {
 	u64 arrival = arrival_since(b, task);
 	if (arrival == NEVER)
 		return;
 	b->arrival = arrival;
-	b->distance = b->mark - arrival;
+	b->clock_offset = b->mark - arrival;
 }
 
-/* Returns when an arrival was that nobody saw, of a task that had left at `left`. Where that is not known: now,
- * since who looked meanwhile saw that it was away. */
-static __always_inline u64 time_of(struct backend *b, u64 arrival, u64 left, u64 now)
+/* Returns, by our clock, when a task that had left at `left` came to a CPU, of an arrival that the programs missed. If
+ * that is not known, it returns now: whoever read the state meanwhile read that the task was away. */
+static __always_inline u64 time_of_arrival(struct followed_task *b, u64 arrival, u64 left, u64 now)
 {
-	u64 at = arrival + b->distance;
-	if (arrival == NEVER || !b->distance || arrival - b->arrival > DISTANCE_KEPT || at + DISTANCE_ERROR < left || at > now)
+	u64 at = arrival + b->clock_offset;
+	if (arrival == NEVER || !b->clock_offset || arrival - b->arrival > OFFSET_KEPT || at + OFFSET_ERROR < left || at > now)
 		return now;
 	return at < left ? left : at;
 }
 
 /* A preempted program resumes, and that was not seen. */
-static __noinline int resume_missed(struct backend *b, struct task_struct *task)
+static __noinline int resume_missed(struct followed_task *b, struct task_struct *task)
 {
 	if (b && task)
-		program_resumed(b, time_of(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
+		program_resumed(b, time_of_arrival(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
 	return 0;
 }
 
-static __always_inline int clock_unlock(struct backend *b, struct task_struct *task)
+static __always_inline int clock_unlock(struct followed_task *b, struct task_struct *task)
 {
-	if (b->off_cpu)
+	if (b->program_off_cpu)
 		resume_missed(b, task);
 	barrier();
 	b->locked = 0;
@@ -161,11 +163,11 @@ static __always_inline int clock_unlock(struct backend *b, struct task_struct *t
 }
 
 /* Makes up for an arrival that was not seen. */
-static __noinline int switch_in_missed(struct backend *b, struct task_struct *task, u64 now)
+static __noinline int switch_in_missed(struct followed_task *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task)
 		return 0;
-	u64 at = time_of(b, b->unseen ?: arrival_since(b, task), b->mark, now);
+	u64 at = time_of_arrival(b, b->unseen ?: arrival_since(b, task), b->mark, now);
 	on_cpu_since(b, task, at);
 	b->unseen = 0;
 	/* Where the arrival is not known, a program may have been preempted before: that is in the time away. */
@@ -175,14 +177,14 @@ static __noinline int switch_in_missed(struct backend *b, struct task_struct *ta
 }
 
 /* Accounts for everything up to now; the task is on a CPU. */
-static __always_inline void advance(struct backend *b, struct task_struct *task, u64 now)
+static __always_inline void advance(struct followed_task *b, struct task_struct *task, u64 now)
 {
-	if (b->off_cpu)
+	if (b->program_off_cpu)
 		resume_missed(b, task);
 	if (b->is_off)
 		switch_in_missed(b, task, now);
 	else if (b->off_ns && !b->preempted)
-		take_distance(b, task);
+		take_clock_offset(b, task);
 	settle(b, task);
 	u64 ran = now - b->mark;
 	u64 preempted = b->preempted;
@@ -254,7 +256,7 @@ static __always_inline u32 opens(u64 flags)
 /* Returns the phase of a task that is asleep: by the system call it is in. Calls on the file system's names and
  * sizes are reads where they look and writes where they change something. Changes nothing, so that readers may
  * call it, too. */
-static __noinline u32 sleeps_in(struct backend *b, struct task_struct *task)
+static __noinline u32 sleeps_in(struct followed_task *b, struct task_struct *task)
 {
 	if (!b || !task)
 		return PHASE_WAIT;
@@ -339,7 +341,7 @@ static __noinline u32 sleeps_in(struct backend *b, struct task_struct *task)
 }
 
 /* The same of one that goes to sleep. */
-static __always_inline u32 asleep_in(struct backend *b, struct task_struct *task)
+static __always_inline u32 asleep_in(struct followed_task *b, struct task_struct *task)
 {
 	u32 kind = sleeps_in(b, task);
 	b->lock_wait = 0;
@@ -376,7 +378,7 @@ static __always_inline void hand_over(u32 pid, u64 start)
 }
 
 /* Whether the statement that a task has under way is another's by now. */
-static __always_inline bool is_handed(struct backend *b, struct task_struct *task)
+static __always_inline bool is_handed(struct followed_task *b, struct task_struct *task)
 {
 	u32 pid = task->pid;
 	u64 *start = bpf_map_lookup_elem(&handed, &pid);
@@ -385,7 +387,7 @@ static __always_inline bool is_handed(struct backend *b, struct task_struct *tas
 
 /* The statement under way will not end: its session ended, or the protocol is lost. It is not
  * counted, but its time was shown while it ran and stays. */
-static __noinline int abandon(struct backend *b, struct task_struct *task, u64 now)
+static __noinline int abandon(struct followed_task *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task || !b->busy)
 		return 0;
@@ -410,7 +412,7 @@ static __always_inline u64 inode_of(u64 sk)
 }
 
 /* Whether the client's socket is closed, or another one at the address of one that was. */
-static __always_inline bool is_gone(struct backend *b)
+static __always_inline bool is_gone(struct followed_task *b)
 {
 	return b->socket_inode != inode_of(b->socket);
 }
@@ -426,17 +428,17 @@ static __always_inline bool wakeup_pending(struct task_struct *task)
 /* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle
  * state, and the task reads only then. A wake-up from before it slept is another one's, and so may one by another
  * process. */
-static __always_inline u64 wakeup_before(struct backend *b, u64 start)
+static __always_inline u64 wakeup_before(struct followed_task *b, u64 start)
 {
 	u64 at = b->wake.at;
 	return b->slept && !b->unread_wakeup && b->idle_since && at >= b->idle_since && at < start ? start - at : 0;
 }
 
 /* A request begins; it arrived when the task was woken for it. */
-static __always_inline void begin(struct backend *b, struct task_struct *task, u64 now)
+static __always_inline void begin(struct followed_task *b, struct task_struct *task, u64 now)
 {
 	u64 woken = 0;
-	if (b->off_cpu)
+	if (b->program_off_cpu)
 		resume_missed(b, task);
 	u64 stood_still = preempted_after(b, now);
 	if (b->slept)
@@ -473,7 +475,7 @@ static __always_inline void begin(struct backend *b, struct task_struct *task, u
 }
 
 /* The task goes on with what another one has begun: all of that is a wait, as far as this one knows. */
-static __always_inline void take_over(struct backend *b, struct connection *c, struct task_struct *task, u64 now)
+static __always_inline void take_over(struct followed_task *b, struct connection *c, struct task_struct *task, u64 now)
 {
 	u32 pid = c->pid;
 	u64 start = c->start;
@@ -491,7 +493,7 @@ static __always_inline void take_over(struct backend *b, struct connection *c, s
 }
 
 /* Reports a statement that has ended. */
-static __noinline int trace_statement(struct backend *b, struct task_struct *task, u8 request, u64 end)
+static __noinline int trace_statement(struct followed_task *b, struct task_struct *task, u8 request, u64 end)
 {
 	if (!b || !task)
 		return 0;
@@ -510,7 +512,7 @@ static __noinline int trace_statement(struct backend *b, struct task_struct *tas
 }
 
 /* Adds a statement that took so long, and made so many read calls that were neither misses nor on sockets. */
-static __always_inline void add_statement(struct amounts *m, struct backend *b, u64 ns, u64 hits, bool at_send, bool shared)
+static __always_inline void add_statement(struct amounts *m, struct followed_task *b, u64 ns, u64 hits, bool at_send, bool shared)
 {
 	add_to(&m->count, 1, shared);
 	add_to(&m->sum_ns, ns, shared);
@@ -521,13 +523,13 @@ static __always_inline void add_statement(struct amounts *m, struct backend *b, 
 }
 
 /* Adds it to its query's. Not static, so that the verifier goes through it once. */
-__noinline int observe_query(struct backend *b, u64 ns, u64 hits, u32 slot)
+__noinline int observe_query(struct followed_task *b, u64 ns, u64 hits, u32 slot)
 {
 	if (!b)
 		return 0;
 	struct per_query *q = query_of(b->server, b->query_id);
 	if (!q) {
-		lose_so_much(b->server, NO_ID_PLACE_NS, ns);
+		count_loss_by(b->server, NO_ID_PLACE_NS, ns);
 		return 0;
 	}
 	add_statement(&q->all, b, ns, hits, false, true);
@@ -537,14 +539,14 @@ __noinline int observe_query(struct backend *b, u64 ns, u64 hits, u32 slot)
 }
 
 /* Adds the statement that ended at end, with its phases, to the statistics. */
-static __noinline int observe(struct backend *b, struct task_struct *task, u8 request, u64 end, bool at_send)
+static __noinline int observe(struct followed_task *b, struct task_struct *task, u8 request, u64 end, bool at_send)
 {
 	if (!b || !task)
 		return 0;
 	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s) {
-		lose(b->server, LOST_SERIES);
+		count_loss(b->server, LOST_SERIES);
 		return 0;
 	}
 	if (tracing) {

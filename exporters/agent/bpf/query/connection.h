@@ -29,7 +29,7 @@ struct {
 
 /* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
  * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
-static __noinline bool from_client(struct backend *b, u64 sk)
+static __noinline bool from_client(struct followed_task *b, u64 sk)
 {
 	if (!b || !sk)
 		return false;
@@ -48,14 +48,14 @@ static __noinline bool from_client(struct backend *b, u64 sk)
 
 /* The state of the encrypted connection that a task is at, made or begun anew if it was at another one. Where
  * it serves many at once it is not read, and what is known of it stays on the socket. */
-static __always_inline struct connection *encrypted_at(struct backend *b, struct connection *c, struct task_struct *task, u64 sk)
+static __always_inline struct connection *encrypted_at(struct followed_task *b, struct connection *c, struct task_struct *task, u64 sk)
 {
 	if (traits_of(b->engine) & MANY)
 		return c;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 inode = inode_of(sk);
 	if (!e) {
-		lose(b->server, LOST_CONNECTION);
+		count_loss(b->server, LOST_CONNECTION);
 		return NULL;
 	}
 	if (e->socket == sk && e->inode == inode)
@@ -79,7 +79,7 @@ static __always_inline struct connection *encrypted_at(struct backend *b, struct
 }
 
 /* The task turns to another connection. */
-static __always_inline void turn_to(struct backend *b, struct sock *sk, u64 inode)
+static __always_inline void turn_to(struct followed_task *b, struct sock *sk, u64 inode)
 {
 	b->socket = (u64)sk;
 	b->socket_inode = inode;
@@ -89,7 +89,7 @@ static __always_inline void turn_to(struct backend *b, struct sock *sk, u64 inod
 }
 
 /* A connection is seen. */
-static __always_inline struct connection *seen(struct backend *b, struct connection *c)
+static __always_inline struct connection *seen(struct followed_task *b, struct connection *c)
 {
 	if (!c->known) {
 		proto_opened(b, c);
@@ -102,7 +102,7 @@ static __always_inline struct connection *seen(struct backend *b, struct connect
 
 /* The state of a client's connection that the current task receives from or sends to; NULL if the socket is
  * no client's. */
-static __always_inline struct connection *connection_at(struct backend *b, struct task_struct *task, struct sock *sk, bool sends)
+static __always_inline struct connection *connection_at(struct followed_task *b, struct task_struct *task, struct sock *sk, bool sends)
 {
 	bool same = b->socket == (u64)sk;
 	if (traits_of(b->engine) & PROCESSES) {
@@ -120,13 +120,13 @@ static __always_inline struct connection *connection_at(struct backend *b, struc
 			return NULL;
 		c = bpf_sk_storage_get(&connections, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!c) {
-			lose(b->server, LOST_CONNECTION);
+			count_loss(b->server, LOST_CONNECTION);
 			return NULL;
 		}
 	}
 	/* Two threads at one socket at once: what the second one does is not understood. */
 	if (__sync_lock_test_and_set(&c->working, 1)) {
-		lose(b->server, LOST_CONNECTION);
+		count_loss(b->server, LOST_CONNECTION);
 		return NULL;
 	}
 	/* What it sends may be the answer to what another thread has received. */

@@ -23,7 +23,7 @@ struct timing {
 };
 
 /* A program runs for this task. Its state was found before the run is timed, and is therefore looked for once more. */
-static __always_inline struct timing timed(struct backend *b, struct task_struct *task)
+static __always_inline struct timing timed(struct followed_task *b, struct task_struct *task)
 {
 	struct timing t = {};
 	if (!b->until_timed)
@@ -33,12 +33,12 @@ static __always_inline struct timing timed(struct backend *b, struct task_struct
 	u64 before = bpf_ktime_get_ns();
 	t.began = bpf_ktime_get_ns();
 	t.clock = t.began - before;
-	bpf_task_storage_get(&backends, task, NULL, 0);
+	bpf_task_storage_get(&followed_tasks, task, NULL, 0);
 	return t;
 }
 
 /* A run of a program that is timed ends. One that lost the CPU meanwhile is left out: how long it ran is not known. */
-static __noinline int add_cost(struct backend *b, u64 began, u64 clock)
+static __noinline int add_cost(struct followed_task *b, u64 began, u64 clock)
 {
 	if (!b)
 		return 0;
@@ -51,7 +51,7 @@ static __noinline int add_cost(struct backend *b, u64 began, u64 clock)
 	return 0;
 }
 
-static __always_inline void timed_until_now(struct backend *b, struct timing *t)
+static __always_inline void timed_until_now(struct followed_task *b, struct timing *t)
 {
 	if (t->began)
 		add_cost(b, t->began, t->clock);

@@ -8,7 +8,7 @@
 #include "prepared.h"
 
 struct feed {
-	struct backend *b;
+	struct followed_task *b;
 	struct connection *c;
 	struct names *names;
 };
@@ -52,7 +52,7 @@ static __always_inline bool gather(struct connection *c, u32 want)
 		return false;
 	barrier_var(n);
 	if (n && bpf_probe_read_user(&c->bytes[HEAD + (have & 127)], n & 127, (void *)c->in_buf)) {
-		lose(c->server, LOST_PROTOCOL);
+		count_loss(c->server, LOST_PROTOCOL);
 		c->conn = CONN_LOST;
 		c->head_len = 0;
 		c->skip = 0;

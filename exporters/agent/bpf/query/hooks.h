@@ -1,4 +1,4 @@
-/* The seam between the kernel and received_held(), sent_held(): how a program comes to run in the
+/* The seam between the kernel and received_locked(), sent_locked(): how a program comes to run in the
  * task that has called on a socket. The agent loads one of two kinds, by what the kernel has
  * (exporters/agent/platform); the body is the same.
  *
@@ -14,15 +14,15 @@
 static __always_inline int received(u32 rank, struct sock *sk, int ret, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
-	if (!b || !sk || flags & MSG_PEEK || already_handled(&b->already_handled, rank))
+	struct followed_task *b = followed_task_of(task);
+	if (!b || !sk || flags & MSG_PEEK || already_handled(&b->handled_by, rank))
 		return 0;
 	clock_lock(b);
 	struct timing t = timed(b, task);
 	b->socket_runs++;
 	struct connection *c = connection_at(b, task, sk, false);
 	if (c) {
-		received_held(b, c, task, sk, ret);
+		received_locked(b, c, task, sk, ret);
 		leave_connection(c);
 	}
 	timed_until_now(b, &t);
@@ -32,15 +32,15 @@ static __always_inline int received(u32 rank, struct sock *sk, int ret, int flag
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
-	if (!b || !sk || already_handled(&b->already_handled, rank))
+	struct followed_task *b = followed_task_of(task);
+	if (!b || !sk || already_handled(&b->handled_by, rank))
 		return 0;
 	clock_lock(b);
 	struct timing t = timed(b, task);
 	struct connection *c = connection_at(b, task, sk, true);
 	if (c) {
 		b->socket_runs++;
-		sent_held(b, c, task, sk, ret);
+		sent_locked(b, c, task, sk, ret);
 		leave_connection(c);
 	}
 	timed_until_now(b, &t);

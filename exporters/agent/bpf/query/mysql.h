@@ -50,7 +50,7 @@ static __always_inline struct mysql_state *mysql(struct connection *c)
 /* Threads, of which each serves one connection after the other; those of a pool by turns. */
 #define mysql_traits FLUSHES
 
-static __always_inline int mysql_opened(struct backend *b, struct connection *c)
+static __always_inline int mysql_opened(struct followed_task *b, struct connection *c)
 {
 	c->conn = CONN_READY;
 	return 0;
@@ -99,7 +99,7 @@ static __always_inline void mysql_lose(struct connection *c)
 	if (mysql(c)->framing == MESSAGES) {
 		if (command >= X_STATEMENTS && command != X_EXPECT && command != X_EXPECT_CLOSE && command != X_PREPARE &&
 			command != X_DEALLOCATE && command != X_CURSOR_CLOSE)
-			lose(c->server, LOST_X_PROTOCOL);
+			count_loss(c->server, LOST_X_PROTOCOL);
 		return;
 	}
 	/* The packet in a frame that is not compressed shows its command. */
@@ -107,7 +107,7 @@ static __always_inline void mysql_lose(struct connection *c)
 	command = c->bytes[FRAME_BODY + MYSQL_HEADER];
 	if (compressed || command == COM_QUERY || command == COM_STMT_EXECUTE || command == COM_STMT_FETCH ||
 		command == COM_STMT_BULK_EXECUTE)
-		lose(c->server, LOST_COMPRESSED);
+		count_loss(c->server, LOST_COMPRESSED);
 }
 
 /* A statement's number as the hash that remember() takes. */
@@ -295,7 +295,7 @@ static long mysql_step(u32 i, struct feed *f)
 	return 0;
 }
 
-static __always_inline int mysql_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int mysql_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	/* Another thread may have seen the last one's end. */
@@ -358,7 +358,7 @@ static __always_inline bool mysql_ends_rows(u64 buf, u32 len)
 	return end[0] == 7 && !end[1] && !end[2] && end[4] == END_OF_ROWS && !end[5] && !end[6] && !(end[7] & MORE_RESULTS);
 }
 
-static __always_inline int mysql_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int mysql_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	u8 answer[ANSWER];
 	b->complete = 0;
@@ -412,7 +412,7 @@ static __always_inline int mysql_wrote(struct backend *b, struct connection *c, 
 }
 
 /* Perhaps the end of the answer. */
-static __always_inline int mysql_sent(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int mysql_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	if (mysql(c)->reported)
 		return 0;
@@ -428,7 +428,7 @@ static __always_inline int mysql_sent(struct backend *b, struct connection *c, s
 }
 
 /* The statement under way ended with the last send. */
-static __always_inline void mysql_end(struct backend *b, struct task_struct *task)
+static __always_inline void mysql_end(struct followed_task *b, struct task_struct *task)
 {
 	if (b->current & HAS_STATEMENT)
 		observe(b, task, b->current, b->sent_at, true);
@@ -438,7 +438,7 @@ static __always_inline void mysql_end(struct backend *b, struct task_struct *tas
 }
 
 /* The server tries to read: the request is over if it was answered. */
-static __always_inline int mysql_reads(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int mysql_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	if (!b->busy)
 		return 0;
@@ -458,14 +458,14 @@ static __always_inline int mysql_reads(struct backend *b, struct connection *c, 
 	return 0;
 }
 
-static __always_inline int mysql_drained(struct backend *b, struct connection *c)
+static __always_inline int mysql_drained(struct followed_task *b, struct connection *c)
 {
 	return 0;
 }
 
 /* The thread turns to another connection than its last one, or sends on one that another thread has read
  * from: a pool lets a commit wait without a thread, and any of them answers it. */
-static __always_inline int mysql_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int mysql_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
 {
 	u64 now = bpf_ktime_get_ns();
 	if (b->busy) {
@@ -475,7 +475,7 @@ static __always_inline int mysql_turns(struct backend *b, struct connection *c, 
 		else if (gone)
 			abandon(b, task, now);
 		else if (b->tls && b->current & HAS_STATEMENT)
-			lose(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
+			count_loss(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
 		b->busy = 0;
 		b->sent = 0;
 	}
@@ -484,13 +484,13 @@ static __always_inline int mysql_turns(struct backend *b, struct connection *c, 
 	return 0;
 }
 
-static __always_inline u32 mysql_waits(struct backend *b, long nr)
+static __always_inline u32 mysql_waits(struct followed_task *b, long nr)
 {
 	return PHASE_WAIT;
 }
 
 /* A thread whose client is gone, or that has answered and does not read (in a pool), has nothing under way. */
-static __always_inline bool mysql_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool mysql_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
 {
 	if (b->sent && b->complete) {
 		mysql_end(b, task);

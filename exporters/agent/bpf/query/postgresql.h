@@ -37,7 +37,7 @@ static __always_inline struct pg_state *pg(struct connection *c)
 /* A process for each connection, forked by the main one, which take each other's signals. */
 #define pg_traits (PROCESSES | SIGNALS)
 
-static __always_inline int pg_opened(struct backend *b, struct connection *c)
+static __always_inline int pg_opened(struct followed_task *b, struct connection *c)
 {
 	c->conn = b->adopted ? CONN_READY : CONN_LOGIN;
 	return 0;
@@ -54,7 +54,7 @@ static __always_inline u8 pg_current(struct connection *c)
 static __always_inline void push_request(struct connection *c, u8 request)
 {
 	if (pg(c)->pending_tail - pg(c)->pending_head >= PENDING) {
-		lose(c->server, LOST_PIPELINE);
+		count_loss(c->server, LOST_PIPELINE);
 		return;
 	}
 	u32 at = pg(c)->pending_tail & (PENDING - 1);
@@ -244,19 +244,19 @@ static __always_inline u32 pg_header(struct connection *c, u32 at)
 	return PG_HEADER + (c->body < (u32)wanted ? c->body : (u32)wanted);
 }
 
-static __always_inline long pg_confused(struct backend *b, struct connection *c)
+static __always_inline long pg_confused(struct followed_task *b, struct connection *c)
 {
 	c->conn = CONN_LOST;
 	abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	b->current = 0;
 	forget_requests(c);
-	lose(c->server, LOST_PROTOCOL);
+	count_loss(c->server, LOST_PROTOCOL);
 	return 1;
 }
 
 /* One message of those that have come as a whole, or at least as far as it is looked at;
  * 0 if the next one comes in parts. */
-static __always_inline u32 pg_whole(struct backend *b, struct connection *c)
+static __always_inline u32 pg_whole(struct followed_task *b, struct connection *c)
 {
 	for (int i = 0; i < 2; i++) {
 		u32 at = c->stage_at;
@@ -375,7 +375,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 	return false;
 }
 
-static __always_inline int pg_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int pg_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	c->answered = 0;
 	if (!b->busy)
@@ -424,7 +424,7 @@ __noinline u32 pg_is_status(u64 at, u32 size)
 /* Returns where the current task has its status, or 0 if that is not known: what is there must be as it is laid out. A
  * neighbour's page may not be mapped in this process, so that both are tried, and what one process has found holds for
  * all. */
-static __always_inline u64 pg_status_of(struct backend *b)
+static __always_inline u64 pg_status_of(struct followed_task *b)
 {
 	if (b->status || b->status_looked >= PG_LOOKS)
 		return b->status;
@@ -446,19 +446,19 @@ static __always_inline u64 pg_status_of(struct backend *b)
 
 /* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
  * the next statement. */
-__noinline int pg_read_query_id(struct backend *b)
+__noinline int pg_read_query_id(struct followed_task *b)
 {
 	if (!b)
 		return 0;
 	u64 status = pg_status_of(b);
 	b->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
 	if (!b->query_id)
-		lose(b->server, status ? NO_ID : NO_ID_READ);
+		count_loss(b->server, status ? NO_ID : NO_ID_READ);
 	return 0;
 }
 
 /* The server sent a ReadyForQuery with this transaction status. */
-static __always_inline void pg_ready(struct backend *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
+static __always_inline void pg_ready(struct followed_task *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
 {
 	struct pg_state *p = pg(c);
 	c->answered = 1;
@@ -468,7 +468,7 @@ static __always_inline void pg_ready(struct backend *b, struct connection *c, st
 			c->conn = CONN_READY;
 			forget_requests(c);
 		} else if (c->conn == CONN_LOST) {
-			lose(c->server, LOST_PROTOCOL);
+			count_loss(c->server, LOST_PROTOCOL);
 		}
 		b->slept = 0;
 		b->busy = 0;
@@ -520,7 +520,7 @@ __noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
 
 /* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
  * several parts. */
-static __always_inline int pg_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int pg_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	struct pg_state *p = pg(c);
 	u8 end[6] = {};
@@ -534,7 +534,7 @@ static __always_inline int pg_wrote(struct backend *b, struct connection *c, str
 	return 0;
 }
 
-static __always_inline int pg_sent(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	u8 status = pg(c)->ready_sent;
 	if (!status)
@@ -545,7 +545,7 @@ static __always_inline int pg_sent(struct backend *b, struct connection *c, stru
 }
 
 /* What is received is answered, or not yet complete. */
-static __always_inline int pg_drained(struct backend *b, struct connection *c)
+static __always_inline int pg_drained(struct followed_task *b, struct connection *c)
 {
 	struct pg_state *p = pg(c);
 	if (c->answered && !c->unread) {
@@ -565,13 +565,13 @@ static __always_inline int pg_drained(struct backend *b, struct connection *c)
 	return 0;
 }
 
-static __always_inline int pg_reads(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	return 0;
 }
 
 /* A process serves one connection all its life. */
-static __always_inline int pg_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int pg_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
 {
 	return 0;
 }
@@ -582,7 +582,7 @@ static __always_inline int pg_turns(struct backend *b, struct connection *c, str
 
 /* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an I/O
  * worker does for it; shared memory shows that. With io_method=io_uring it waits for its own reads. */
-static __always_inline u32 pg_waits(struct backend *b, long nr)
+static __always_inline u32 pg_waits(struct followed_task *b, long nr)
 {
 	if (nr == NR_io_uring_enter)
 		return PHASE_READ;
@@ -601,7 +601,7 @@ static __always_inline u32 pg_waits(struct backend *b, long nr)
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
 }
 
-static __always_inline bool pg_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool pg_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
 {
 	return false;
 }

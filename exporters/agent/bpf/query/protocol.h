@@ -49,55 +49,55 @@ static __always_inline u32 traits_of(u32 engine)
 }
 
 /* A connection is seen for the first time. */
-static __always_inline int proto_opened(struct backend *b, struct connection *c)
+static __always_inline int proto_opened(struct followed_task *b, struct connection *c)
 {
 	DISPATCH(opened(b, c));
 }
 
 /* The task turns to another connection than the one it was at, to receive or to send. */
-static __always_inline int proto_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int proto_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
 {
 	DISPATCH(turns(b, c, task, sends));
 }
 
 /* The server has called to read from the client, with whatever success. */
-static __always_inline int proto_reads(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int proto_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	DISPATCH(reads(b, c, task));
 }
 
 /* There was nothing to read. */
-static __always_inline int proto_drained(struct backend *b, struct connection *c)
+static __always_inline int proto_drained(struct followed_task *b, struct connection *c)
 {
 	DISPATCH(drained(b, c));
 }
 
 /* Plain bytes came from the client, in one piece at a user address. names may be NULL. */
-static __always_inline int proto_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int proto_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	DISPATCH(received(b, c, names, buf, len));
 }
 
 /* The server gives plain bytes to the socket or, then sk is NULL, to the TLS library. */
-static __always_inline int proto_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int proto_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	DISPATCH(wrote(b, c, sk, buf, len));
 }
 
 /* What it wrote is on its way to the client, as far as the socket took it. */
-static __always_inline int proto_sent(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int proto_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	DISPATCH(sent(b, c, task));
 }
 
 /* Returns the phase of a task that goes to sleep in a call that does not show it; lock_wait is set. */
-static __always_inline u32 proto_waits(struct backend *b, long nr)
+static __always_inline u32 proto_waits(struct followed_task *b, long nr)
 {
 	DISPATCH(waits(b, nr));
 }
 
 /* The task goes to sleep in the phase wait: true if that ends what was under way. The clock is up to now. */
-static __always_inline bool proto_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool proto_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
 {
 	DISPATCH(rests(b, task, nr, now));
 }

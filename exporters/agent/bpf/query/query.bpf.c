@@ -2,9 +2,9 @@
 
 /* Where the time of each database statement goes, per server and command.
  *
- * A backend is followed from its birth: the agent marks a server's main process (adopt), and
- * forks of it inherit the mark. Statements are cut at the client's socket; the time between
- * is split at every context switch. No uprobe and no system call tracing is involved. */
+ * A server's process or thread is followed from its fork: the agent marks the main process (adopt), and forks of it
+ * inherit the mark. The calls on the client's socket delimit statements; the time between is split at every context
+ * switch. System calls are not traced. Only TLS needs uprobes, on its library. */
 #include "state.h"
 #include "connection.h"
 #include "switch.h"
@@ -29,14 +29,14 @@ const enum extent *unused_extent __attribute__((unused));
 /* Set by user space before loading; the verifier takes out what is not done. */
 const volatile u32 bench_extent;
 
-static __always_inline struct backend *backend_of(struct task_struct *task)
+static __always_inline struct followed_task *followed_task_of(struct task_struct *task)
 {
 	if (bench_extent == EXTENT_NOTHING)
 		return NULL;
 	/* Nearly all tasks have no storage at all: one load shows it. */
 	if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
 		return NULL;
-	struct backend *b = bpf_task_storage_get(&backends, task, NULL, 0);
+	struct followed_task *b = bpf_task_storage_get(&followed_tasks, task, NULL, 0);
 	if (bench_extent == EXTENT_LOOKUPS)
 		return NULL;
 	/* Without an engine it is being marked at this moment, see mark(). */
@@ -62,13 +62,13 @@ static __always_inline u64 user_buffer(struct task_struct *task, long *nr)
 }
 
 /* Plain bytes from the client: read from its socket, or decrypted. */
-static __noinline int client_said(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __noinline int client_sent(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	return b && c ? proto_received(b, c, names, buf, len) : 0;
 }
 
 /* Whether received bytes are encrypted; found out before the first message that can be read. */
-static __always_inline bool encrypted(struct backend *b, struct connection *c, struct task_struct *task, u64 buf, u32 len)
+static __always_inline bool encrypted(struct followed_task *b, struct connection *c, struct task_struct *task, u64 buf, u32 len)
 {
 	if (!c->tls && c->understood)
 		return false;
@@ -91,7 +91,7 @@ static __always_inline bool encrypted(struct backend *b, struct connection *c, s
 }
 
 /* The current task's call on this socket has received bytes, or failed. */
-static __always_inline void received_held(struct backend *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
+static __always_inline void received_locked(struct followed_task *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
 	struct connection *plain = c->tls ? encrypted_at(b, c, task, (u64)sk) : c;
 	if (plain)
@@ -110,11 +110,11 @@ static __always_inline void received_held(struct backend *b, struct connection *
 	if (nr == NR_read || nr == NR_readv)
 		b->socket_reads++;
 	if (!encrypted(b, c, task, buf, ret))
-		client_said(b, c, c->named ? names_of(sk, 0) : NULL, buf, ret);
+		client_sent(b, c, c->named ? names_of(sk, 0) : NULL, buf, ret);
 }
 
 /* Encrypted bytes went out. */
-static __always_inline void sent_encrypted(struct backend *b, struct connection *e, struct task_struct *task)
+static __always_inline void sent_encrypted(struct followed_task *b, struct connection *e, struct task_struct *task)
 {
 	if (b->tls_session) {
 		e->unread = 0;
@@ -125,7 +125,7 @@ static __always_inline void sent_encrypted(struct backend *b, struct connection 
 	 * first answer is always the end of the handshake. */
 	if (e->unread) {
 		if (e->tls_answered)
-			lose(b->server, LOST_ENCRYPTED);
+			count_loss(b->server, LOST_ENCRYPTED);
 		e->tls_answered = 1;
 	}
 	e->unread = 0;
@@ -134,7 +134,7 @@ static __always_inline void sent_encrypted(struct backend *b, struct connection 
 }
 
 /* The current task's call on this socket has sent bytes, or failed. */
-static __always_inline void sent_held(struct backend *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
+static __always_inline void sent_locked(struct followed_task *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
@@ -156,29 +156,29 @@ static __always_inline void sent_held(struct backend *b, struct connection *c, s
 
 #include "hooks.h"
 
-/* No program. A call of it does nothing; but a program that has one keeps its stack to itself. Without, since
- * Linux 6.13, a CPU has one stack for all runs of a program, because the kernel takes it that none of them falls
- * into another one: which holds for probes of the kernel's functions, and not for those of a library's. */
+/* An empty array of programs: a tail call into it does nothing, but the kernel gives each run of a program with such a
+ * call a stack of its own. Since Linux 6.13 a CPU has one stack for all runs of any other program, because the kernel
+ * assumes that no run interrupts another one. That holds for probes of the kernel's functions, not of a library's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u32);
-} nobody SEC(".maps");
+} no_program SEC(".maps");
 
 /* The end of a run of a probe on a library that has nothing to do; each of them has such an end. */
-static __always_inline int nothing(struct pt_regs *ctx)
+static __always_inline int end_of_probe(struct pt_regs *ctx)
 {
-	bpf_tail_call(ctx, &nobody, 0);
+	bpf_tail_call(ctx, &no_program, 0);
 	return 0;
 }
 
 SEC("uprobe")
 int tls_read(struct pt_regs *ctx)
 {
-	struct backend *b = backend_of(bpf_get_current_task_btf());
+	struct followed_task *b = followed_task_of(bpf_get_current_task_btf());
 	if (!b)
-		return nothing(ctx);
+		return end_of_probe(ctx);
 	b->tls_reader = CALL_ARG1(ctx);
 	b->tls_buffer = CALL_ARG2(ctx);
 	return 0;
@@ -188,9 +188,9 @@ SEC("uretprobe")
 int tls_read_done(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	if (!b || !b->tls_buffer)
-		return nothing(ctx);
+		return end_of_probe(ctx);
 	u64 buf = b->tls_buffer;
 	b->tls_buffer = 0;
 	int len = CALL_RET(ctx);
@@ -199,7 +199,7 @@ int tls_read_done(struct pt_regs *ctx)
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e) {
 		clock_lock(b);
-		client_said(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
+		client_sent(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
 		clock_unlock(b, task);
 	}
 	return 0;
@@ -209,9 +209,9 @@ SEC("uprobe")
 int tls_write(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	if (!b || !b->tls_session || b->tls_session != CALL_ARG1(ctx))
-		return nothing(ctx);
+		return end_of_probe(ctx);
 	int len = CALL_ARG3(ctx);
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e && len > 0)
@@ -222,14 +222,14 @@ int tls_write(struct pt_regs *ctx)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct backend *b = backend_of(prev);
+	struct followed_task *b = followed_task_of(prev);
 	if (b) {
 		struct timing t = timed(b, prev);
 		switch_out(b, prev, preempt || !prev_state);
 		timed_until_now(b, &t);
 	} else if (tracing)
 		helper_leaves(prev, preempt ? 0 : prev_state);
-	b = backend_of(next);
+	b = followed_task_of(next);
 	if (b) {
 		struct timing t = timed(b, next);
 		enter_cpu(b, next);
@@ -245,11 +245,11 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(task_waking, struct task_struct *task)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	struct helper *h = b || !tracing ? NULL : helper_of(task);
 	if (!b && !h)
 		return 0;
-	struct backend *w = backend_of(waker);
+	struct followed_task *w = followed_task_of(waker);
 	bool by_server = w != NULL;
 	if (b && traits_of(b->engine) & FLUSHES && (b->busy || !b->socket)) {
 		b->woken_at = bpf_ktime_get_ns();
@@ -279,7 +279,7 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 {
 	if (sig != SIGURG || result != SIGNAL_QUEUED)
 		return 0;
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	if (!b || !(traits_of(b->engine) & SIGNALS))
 		return 0;
 	if (b->busy)
@@ -291,11 +291,11 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 
 /* Marks a task as a server's. The walk may be preempted here and the task run meanwhile: the engine comes last and
  * shows that all is there. */
-static __always_inline struct backend *mark(struct task_struct *task, u32 server, u32 engine, bool leader, bool adopted)
+static __always_inline struct followed_task *mark(struct task_struct *task, u32 server, u32 engine, bool leader, bool adopted)
 {
-	struct backend *b = bpf_task_storage_get(&backends, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct followed_task *b = bpf_task_storage_get(&followed_tasks, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!b) {
-		lose(server, LOST_BACKEND);
+		count_loss(server, LOST_TASK);
 		return NULL;
 	}
 	b->server = server;
@@ -316,7 +316,7 @@ struct {
 /* A task that is followed has made another one, which has not run yet. */
 static __always_inline int forked(struct task_struct *parent, struct task_struct *child)
 {
-	struct backend *p = backend_of(parent);
+	struct followed_task *p = followed_task_of(parent);
 	if (!p)
 		return 0;
 	bool thread = parent->tgid == child->tgid;
@@ -359,22 +359,22 @@ static __always_inline bool is_server_name(struct task_struct *task)
 	return false;
 }
 
-static __always_inline void tell(u32 tgid)
+static __always_inline void report_process(u32 tgid)
 {
 	if (bpf_ringbuf_output(&process_events, &tgid, sizeof(tgid), 0))
-		lose(0, LOST_PROCESS_EVENTS);
+		count_loss(0, LOST_PROCESS_EVENTS);
 }
 
 static __always_inline int executed(struct task_struct *task)
 {
 	if (is_server_name(task))
-		tell(task->tgid);
+		report_process(task->tgid);
 	return 0;
 }
 
 static __always_inline int ended(struct task_struct *task)
 {
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	if (!b)
 		return 0;
 	clock_lock(b);
@@ -383,7 +383,7 @@ static __always_inline int ended(struct task_struct *task)
 	clock_unlock(b, task);
 	flusher_ends(b, task);
 	if (b->leader && task->pid == task->tgid)
-		tell(task->tgid);
+		report_process(task->tgid);
 	return 0;
 }
 
@@ -444,14 +444,14 @@ int adopt(struct bpf_iter__task *ctx)
 	struct adoption *a = bpf_map_lookup_elem(&adoptions, &zero);
 	if (!task || !a)
 		return 0;
-	struct backend *b = backend_of(task);
+	struct followed_task *b = followed_task_of(task);
 	struct task_struct *main = task->group_leader;
 	if (!a->engine) {
 		if (b && b->server == a->server && (!a->pid || is_wanted(main, a) || is_wanted(task->real_parent, a))) {
 			b->engine = 0;
 			a->marked++;
 			/* Without storage it costs what any task does. */
-			bpf_task_storage_delete(&backends, task);
+			bpf_task_storage_delete(&followed_tasks, task);
 			bpf_task_storage_delete(&encrypted_connections, task);
 			bpf_task_storage_delete(&prepared_by_task, task);
 		}

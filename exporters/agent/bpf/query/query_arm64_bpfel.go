@@ -57,104 +57,6 @@ type QueryAmounts struct {
 	ReadMisses uint64
 }
 
-type QueryBackend struct {
-	_                structs.HostLayout
-	Server           uint32
-	Engine           uint8
-	Leader           uint8
-	Adopted          uint8
-	Busy             uint8
-	Current          uint8
-	IsOff            uint8
-	Slept            uint8
-	BlockedClient    uint8
-	Sent             uint8
-	Complete         uint8
-	Tls              uint8
-	InTransaction    uint8
-	Waiting          uint32
-	Shared           uint8
-	LockWait         uint8
-	Locked           uint8
-	OffCpu           uint8
-	AlreadyHandled   uint8
-	_                [3]byte
-	OffKind          QueryPhase
-	ReadCall         uint8
-	UnreadWakeup     uint8
-	_                [6]byte
-	Socket           uint64
-	SocketInode      uint64
-	TlsSession       uint64
-	TlsReader        uint64
-	TlsBuffer        uint64
-	Mark             uint64
-	Start            uint64
-	OffNs            uint64
-	OffSync          uint64
-	Queued           uint64
-	WaitStart        uint64
-	SocketRuns       uint32
-	LookedSocketRuns uint32
-	LookedCpu        uint64
-	PreemptedAt      uint64
-	PreemptedLast    uint64
-	Preempted        uint64
-	Left             uint64
-	Distance         uint64
-	Arrival          uint64
-	Unseen           uint64
-	Phase            [7]uint64
-	SentAt           uint64
-	SentPhase        [7]uint64
-	Reads            uint64
-	MissedAt         uint64
-	Misses           uint32
-	SocketReads      uint32
-	Wakeups          uint32
-	_                [4]byte
-	Behind           uint64
-	UntilTimed       uint32
-	_                [4]byte
-	AwakeSince       uint64
-	IdleSince        uint64
-	Wakeup           uint64
-	FirstQueued      uint64
-	TakenOver        uint8
-	_                [7]byte
-	Wake             struct {
-		_          structs.HostLayout
-		At         uint64
-		Request    uint64
-		RequestEnd uint64
-		Pid        uint32
-		How        uint8
-		Flags      uint8
-		_          [2]byte
-	}
-	Flusher   uint8
-	_         [3]byte
-	FlushedBy uint32
-	WokenAt   uint64
-	WokenSync uint64
-	Syncs     struct {
-		_    structs.HostLayout
-		N    uint32
-		_    [4]byte
-		Last [8]struct {
-			_     structs.HostLayout
-			Start uint64
-			End   uint64
-			Ns    uint64
-		}
-	}
-	Client       QueryConnection
-	Status       uint64
-	StatusLooked uint8
-	_            [7]byte
-	QueryId      uint64
-}
-
 type QueryCommand uint32
 
 const (
@@ -248,6 +150,104 @@ type QueryFlusher struct {
 	}
 }
 
+type QueryFollowedTask struct {
+	_                structs.HostLayout
+	Server           uint32
+	Engine           uint8
+	Leader           uint8
+	Adopted          uint8
+	Busy             uint8
+	Current          uint8
+	IsOff            uint8
+	Slept            uint8
+	BlockedClient    uint8
+	Sent             uint8
+	Complete         uint8
+	Tls              uint8
+	InTransaction    uint8
+	Waiting          uint32
+	Shared           uint8
+	LockWait         uint8
+	Locked           uint8
+	ProgramOffCpu    uint8
+	HandledBy        uint8
+	_                [3]byte
+	OffKind          QueryPhase
+	ReadCall         uint8
+	UnreadWakeup     uint8
+	_                [6]byte
+	Socket           uint64
+	SocketInode      uint64
+	TlsSession       uint64
+	TlsReader        uint64
+	TlsBuffer        uint64
+	Mark             uint64
+	Start            uint64
+	OffNs            uint64
+	OffSync          uint64
+	Queued           uint64
+	WaitStart        uint64
+	SocketRuns       uint32
+	LookedSocketRuns uint32
+	LookedCpu        uint64
+	PreemptedAt      uint64
+	PreemptedLast    uint64
+	Preempted        uint64
+	Left             uint64
+	ClockOffset      uint64
+	Arrival          uint64
+	Unseen           uint64
+	Phase            [7]uint64
+	SentAt           uint64
+	SentPhase        [7]uint64
+	Reads            uint64
+	MissedAt         uint64
+	Misses           uint32
+	SocketReads      uint32
+	Wakeups          uint32
+	_                [4]byte
+	Behind           uint64
+	UntilTimed       uint32
+	_                [4]byte
+	AwakeSince       uint64
+	IdleSince        uint64
+	Wakeup           uint64
+	FirstQueued      uint64
+	TakenOver        uint8
+	_                [7]byte
+	Wake             struct {
+		_          structs.HostLayout
+		At         uint64
+		Request    uint64
+		RequestEnd uint64
+		Pid        uint32
+		How        uint8
+		Flags      uint8
+		_          [2]byte
+	}
+	Flusher   uint8
+	_         [3]byte
+	FlushedBy uint32
+	WokenAt   uint64
+	WokenSync uint64
+	Syncs     struct {
+		_    structs.HostLayout
+		N    uint32
+		_    [4]byte
+		Last [8]struct {
+			_     structs.HostLayout
+			Start uint64
+			End   uint64
+			Ns    uint64
+		}
+	}
+	Client       QueryConnection
+	Status       uint64
+	StatusLooked uint8
+	_            [7]byte
+	QueryId      uint64
+}
+
 type QueryGroupState struct {
 	_              structs.HostLayout
 	Inside         [4]uint8
@@ -285,7 +285,7 @@ const (
 	QueryLossLOST_COMPRESSED     QueryLoss = 3
 	QueryLossLOST_X_PROTOCOL     QueryLoss = 4
 	QueryLossLOST_SERIES         QueryLoss = 5
-	QueryLossLOST_BACKEND        QueryLoss = 6
+	QueryLossLOST_TASK           QueryLoss = 6
 	QueryLossLOST_CONNECTION     QueryLoss = 7
 	QueryLossLOST_PROCESS_EVENTS QueryLoss = 8
 	QueryLossNO_ID               QueryLoss = 9
@@ -330,7 +330,7 @@ const (
 
 type QueryPopulation struct {
 	_           structs.HostLayout
-	Backends    [256]uint64
+	Tasks       [256]uint64
 	Torn        uint64
 	UncountedNs [256]uint64
 }
@@ -387,16 +387,16 @@ type QueryStats struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	QueryMapAdoptions            = "adoptions"
-	QueryMapBackends             = "backends"
 	QueryMapConnections          = "connections"
 	QueryMapCosts                = "costs"
 	QueryMapEncryptedConnections = "encrypted_connections"
 	QueryMapEventPages           = "event_pages"
 	QueryMapFlushers             = "flushers"
+	QueryMapFollowedTasks        = "followed_tasks"
 	QueryMapHanded               = "handed"
 	QueryMapHelpers              = "helpers"
 	QueryMapLost                 = "lost"
-	QueryMapNobody               = "nobody"
+	QueryMapNoProgram            = "no_program"
 	QueryMapPopulations          = "populations"
 	QueryMapPrepared             = "prepared"
 	QueryMapPreparedByTask       = "prepared_by_task"
@@ -524,16 +524,16 @@ type QueryProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type QueryMapSpecs struct {
 	Adoptions            *ebpf.MapSpec `ebpf:"adoptions"`
-	Backends             *ebpf.MapSpec `ebpf:"backends"`
 	Connections          *ebpf.MapSpec `ebpf:"connections"`
 	Costs                *ebpf.MapSpec `ebpf:"costs"`
 	EncryptedConnections *ebpf.MapSpec `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.MapSpec `ebpf:"event_pages"`
 	Flushers             *ebpf.MapSpec `ebpf:"flushers"`
+	FollowedTasks        *ebpf.MapSpec `ebpf:"followed_tasks"`
 	Handed               *ebpf.MapSpec `ebpf:"handed"`
 	Helpers              *ebpf.MapSpec `ebpf:"helpers"`
 	Lost                 *ebpf.MapSpec `ebpf:"lost"`
-	Nobody               *ebpf.MapSpec `ebpf:"nobody"`
+	NoProgram            *ebpf.MapSpec `ebpf:"no_program"`
 	Populations          *ebpf.MapSpec `ebpf:"populations"`
 	Prepared             *ebpf.MapSpec `ebpf:"prepared"`
 	PreparedByTask       *ebpf.MapSpec `ebpf:"prepared_by_task"`
@@ -599,16 +599,16 @@ func (o *QueryObjects) Close() error {
 // It can be passed to LoadQueryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type QueryMaps struct {
 	Adoptions            *ebpf.Map `ebpf:"adoptions"`
-	Backends             *ebpf.Map `ebpf:"backends"`
 	Connections          *ebpf.Map `ebpf:"connections"`
 	Costs                *ebpf.Map `ebpf:"costs"`
 	EncryptedConnections *ebpf.Map `ebpf:"encrypted_connections"`
 	EventPages           *ebpf.Map `ebpf:"event_pages"`
 	Flushers             *ebpf.Map `ebpf:"flushers"`
+	FollowedTasks        *ebpf.Map `ebpf:"followed_tasks"`
 	Handed               *ebpf.Map `ebpf:"handed"`
 	Helpers              *ebpf.Map `ebpf:"helpers"`
 	Lost                 *ebpf.Map `ebpf:"lost"`
-	Nobody               *ebpf.Map `ebpf:"nobody"`
+	NoProgram            *ebpf.Map `ebpf:"no_program"`
 	Populations          *ebpf.Map `ebpf:"populations"`
 	Prepared             *ebpf.Map `ebpf:"prepared"`
 	PreparedByTask       *ebpf.Map `ebpf:"prepared_by_task"`
@@ -627,16 +627,16 @@ type QueryMaps struct {
 func (m *QueryMaps) Close() error {
 	return _QueryClose(
 		m.Adoptions,
-		m.Backends,
 		m.Connections,
 		m.Costs,
 		m.EncryptedConnections,
 		m.EventPages,
 		m.Flushers,
+		m.FollowedTasks,
 		m.Handed,
 		m.Helpers,
 		m.Lost,
-		m.Nobody,
+		m.NoProgram,
 		m.Populations,
 		m.Prepared,
 		m.PreparedByTask,

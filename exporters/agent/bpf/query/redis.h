@@ -78,7 +78,7 @@ static __always_inline struct redis_state *redis(struct connection *c)
 /* Threads; one serves all connections. */
 #define redis_traits MANY
 
-static __always_inline int redis_opened(struct backend *b, struct connection *c)
+static __always_inline int redis_opened(struct followed_task *b, struct connection *c)
 {
 	c->conn = CONN_READY;
 	return 0;
@@ -342,7 +342,7 @@ static __always_inline long redis_confused(struct connection *c)
 	c->conn = CONN_LOST;
 	c->skip = 0;
 	p->place = REDIS_START;
-	lose(c->server, LOST_PROTOCOL);
+	count_loss(c->server, LOST_PROTOCOL);
 	return 1;
 }
 
@@ -569,7 +569,7 @@ static long redis_step(u32 i, struct feed *f)
 }
 
 /* The beginning of a turn, or what came into it before. */
-static __always_inline void redis_turn(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline void redis_turn(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	struct redis_state *p = redis(c);
 	u64 now = bpf_ktime_get_ns();
@@ -594,7 +594,7 @@ static __always_inline void redis_turn(struct backend *b, struct connection *c, 
 
 /* What the thread is at, for those who look meanwhile: the commands of the turn's first connection, whose clock is the
  * turn's. Of several groups' each gets its share at the end only, and one that blocks is answered in another turn. */
-static __always_inline void redis_now(struct backend *b, struct connection *c)
+static __always_inline void redis_now(struct followed_task *b, struct connection *c)
 {
 	struct redis_state *p = redis(c);
 	u32 group = c->request & COMMAND_BITS;
@@ -606,7 +606,7 @@ static __always_inline void redis_now(struct backend *b, struct connection *c)
 	b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
 }
 
-static __always_inline int redis_received(struct backend *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int redis_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	struct redis_state *p = redis(c);
 	if (p->replica)
@@ -664,7 +664,7 @@ static long redis_push_step(u32 i, struct feed *f)
 
 /* Commands that wait are not answered by push messages (RESP3); those that are answered in their turn may be, as
  * SUBSCRIBE is. */
-static __always_inline int redis_wrote(struct backend *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int redis_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	struct redis_state *p = redis(c);
 	struct feed f = {.c = c};
@@ -681,7 +681,7 @@ static __always_inline int redis_wrote(struct backend *b, struct connection *c, 
 }
 
 /* The commands of one group, n of the total that took ns together. */
-__noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group, u64 ns, bool moved)
+__noinline int redis_observe(struct followed_task *b, struct redis_state *p, u32 group, u64 ns, bool moved)
 {
 	if (!b || !p || group >= COMMANDS)
 		return 0;
@@ -691,7 +691,7 @@ __noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	p->commands[group] = 0;
 	if (!s) {
-		lose(b->server, LOST_SERIES);
+		count_loss(b->server, LOST_SERIES);
 		return 0;
 	}
 	if (!total)
@@ -716,7 +716,7 @@ __noinline int redis_observe(struct backend *b, struct redis_state *p, u32 group
 }
 
 /* The server answers all that it has read from a client. What it sends without having read is no answer. */
-static __always_inline int redis_sent(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int redis_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	struct redis_state *p = redis(c);
 	if (c->conn == CONN_LOST) {
@@ -755,28 +755,28 @@ static __always_inline int redis_sent(struct backend *b, struct connection *c, s
 	return 0;
 }
 
-static __always_inline int redis_reads(struct backend *b, struct connection *c, struct task_struct *task)
+static __always_inline int redis_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
 {
 	return 0;
 }
 
-static __always_inline int redis_drained(struct backend *b, struct connection *c)
+static __always_inline int redis_drained(struct followed_task *b, struct connection *c)
 {
 	return 0;
 }
 
-static __always_inline int redis_turns(struct backend *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int redis_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
 {
 	return 0;
 }
 
-static __always_inline u32 redis_waits(struct backend *b, long nr)
+static __always_inline u32 redis_waits(struct followed_task *b, long nr)
 {
 	return PHASE_WAIT;
 }
 
 /* The thread waits for any of its clients: its turn is over. */
-static __always_inline bool redis_rests(struct backend *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool redis_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
 {
 	if (!is_poll(nr))
 		return false;

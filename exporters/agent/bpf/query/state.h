@@ -1,4 +1,4 @@
-/* What the programs keep for each backend (a process or a thread of a database server): its clock;
+/* What the programs keep for each followed task (a process or a thread of a database server): its clock;
  * and for each connection: what its protocol needs. And the maps shared with the agent. */
 #ifndef __QUERY_STATE_H__
 #define __QUERY_STATE_H__
@@ -39,7 +39,7 @@ enum loss {
 	LOST_COMPRESSED,     /* requests on a connection whose bytes are compressed */
 	LOST_X_PROTOCOL,     /* requests that came by MySQL's X protocol */
 	LOST_SERIES,         /* statements without an entry in the statistics map */
-	LOST_BACKEND,        /* processes or threads that the kernel had no memory for, until the next scan */
+	LOST_TASK,           /* processes or threads that the kernel had no memory for, until the next scan */
 	LOST_CONNECTION,     /* calls on connections that the kernel had no memory for, or that two threads made at once */
 	LOST_PROCESS_EVENTS, /* servers that began or ended, which could not be reported at once */
 	NO_ID,               /* statements to which the server gave no query identifier */
@@ -127,10 +127,10 @@ struct connection {
 };
 
 /* One per process or thread of a database server; freed by the kernel when it ends. */
-struct backend {
+struct followed_task {
 	u32 server;
 	u8 engine;
-	u8 leader;           /* the server's main process, whose children or threads are backends */
+	u8 leader;           /* the server's main process, whose children or threads are followed */
 	u8 adopted;          /* it was there before the agent: its connection is past its login, most likely */
 	u8 busy;             /* a request is being worked on */
 	u8 current;          /* this one, or what of it has come: command | HAS_STATEMENT */
@@ -145,8 +145,8 @@ struct backend {
 	u8 shared;           /* and the clock is not the current one's alone: the end shows which command gets what */
 	u8 lock_wait;        /* asleep until another session gives up a lock */
 	u8 locked;           /* a program works on the clock; see clock_lock() */
-	u8 off_cpu;          /* locked: the program has no CPU */
-	u8 already_handled;  /* who has seen the event at the client's socket; see ../backups.h */
+	u8 program_off_cpu;  /* locked: the program has no CPU */
+	u8 handled_by;       /* who has seen the event at the client's socket; see ../backups.h */
 	enum phase off_kind; /* phase of the last time off the CPU, unless it was in the run queue */
 	u8 read_call;        /* the last time asleep was in a read call */
 	u8 unread_wakeup;    /* the next statement may have to read a wake-up from before it */
@@ -168,7 +168,7 @@ struct backend {
 	u64 preempted_last; /* and for how long */
 	u64 preempted;      /* for how long programs had no CPU, not yet in phase[] */
 	u64 left;           /* the scheduler's last_arrival when the task last left the CPU */
-	u64 distance;       /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
+	u64 clock_offset;   /* from the scheduler's clock to ours, as it was at arrival; 0: not known */
 	u64 arrival;        /* by the scheduler's clock */
 	u64 unseen;         /* last_arrival of an arrival that was not seen, where another has come since; else 0 */
 	u64 phase[PHASES];
@@ -221,8 +221,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct backend);
-} backends SEC(".maps");
+	__type(value, struct followed_task);
+} followed_tasks SEC(".maps");
 
 /* Statistics: entry server * COMMANDS + command. An array, because a hash map costs a tenth of
  * all that is done for a short statement; the agent sets its size for the number of servers. */
@@ -295,7 +295,7 @@ static __always_inline u64 eight_bytes(struct connection *c, u32 pos)
 	return text;
 }
 
-static __always_inline void lose_so_much(u32 server, enum loss reason, u64 amount)
+static __always_inline void count_loss_by(u32 server, enum loss reason, u64 amount)
 {
 	u32 key = server * LOSSES + reason;
 	u64 *n = bpf_map_lookup_elem(&lost, &key);
@@ -304,9 +304,9 @@ static __always_inline void lose_so_much(u32 server, enum loss reason, u64 amoun
 		__sync_fetch_and_add(n, amount);
 }
 
-static __always_inline void lose(u32 server, enum loss reason)
+static __always_inline void count_loss(u32 server, enum loss reason)
 {
-	lose_so_much(server, reason, 1);
+	count_loss_by(server, reason, 1);
 }
 
 #endif

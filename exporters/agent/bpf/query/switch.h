@@ -6,7 +6,7 @@
 #include "protocol.h"
 
 /* The phase of a task that goes to sleep, and the system call it is in. */
-static __always_inline u32 phase_asleep(struct backend *b, struct task_struct *task, long *nr)
+static __always_inline u32 phase_asleep(struct followed_task *b, struct task_struct *task, long *nr)
 {
 	u32 kind = asleep_in(b, task);
 	*nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
@@ -19,7 +19,7 @@ static __always_inline u32 phase_asleep(struct backend *b, struct task_struct *t
 #define SHORT_RUN 1000000ULL
 
 /* The task goes to sleep at now, for the phase kind. Before, it ran since b->mark. */
-static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u64 now)
+static __always_inline void fall_asleep(struct followed_task *b, u32 kind, u64 ran, u64 now)
 {
 	bool goes_on = kind == b->off_kind && ran < SHORT_RUN && b->wait_start &&
 		       now - ran - b->wait_start > LONG_WAIT;
@@ -29,20 +29,20 @@ static __always_inline void fall_asleep(struct backend *b, u32 kind, u64 ran, u6
 }
 
 /* The task loses the CPU within a program that works on its clock, which must stay as it is. */
-static __always_inline void program_stops(struct backend *b, struct task_struct *task, u64 now)
+static __always_inline void program_stops(struct followed_task *b, struct task_struct *task, u64 now)
 {
-	if (b->off_cpu)
+	if (b->program_off_cpu)
 		resume_missed(b, task);
 	/* When the task comes back, the kernel forgets when it came here. */
 	else if (b->is_off && !b->unseen)
 		b->unseen = arrival_since(b, task);
 	b->left = last_arrival(task);
 	b->preempted_at = now;
-	b->off_cpu = 1;
+	b->program_off_cpu = 1;
 }
 
 /* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
-static __always_inline void note_miss(struct backend *b, struct task_struct *task)
+static __always_inline void note_miss(struct followed_task *b, struct task_struct *task)
 {
 	if (!b->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return;
@@ -53,7 +53,7 @@ static __always_inline void note_miss(struct backend *b, struct task_struct *tas
 	}
 }
 
-static __always_inline void switch_out(struct backend *b, struct task_struct *task, bool runnable)
+static __always_inline void switch_out(struct followed_task *b, struct task_struct *task, bool runnable)
 {
 	u64 now;
 	long nr;
@@ -106,10 +106,10 @@ static __always_inline void switch_out(struct backend *b, struct task_struct *ta
 	note_miss(b, task);
 }
 
-static __always_inline void enter_cpu(struct backend *b, struct task_struct *task)
+static __always_inline void enter_cpu(struct followed_task *b, struct task_struct *task)
 {
 	if (b->locked) {
-		if (b->off_cpu)
+		if (b->program_off_cpu)
 			program_resumed(b, bpf_ktime_get_ns());
 		return;
 	}

@@ -165,7 +165,7 @@ static __noinline u32 flusher_place(u32 server, u32 pid)
 }
 
 /* The same of the task itself, if it has one. */
-static __noinline struct flusher *own_place(struct backend *b, u32 pid)
+static __noinline struct flusher *own_place(struct followed_task *b, u32 pid)
 {
 	if (!b || b->socket || !b->server)
 		return NULL;
@@ -184,7 +184,7 @@ static __noinline struct flusher *own_place(struct backend *b, u32 pid)
 
 /* A thread without a client has woken another one that slept for a while: which thread has that waited for, if it was
  * in a sync? */
-static __always_inline u32 wakes_for(struct backend *w, struct task_struct *waker, u64 synced, u64 now)
+static __always_inline u32 wakes_for(struct followed_task *w, struct task_struct *waker, u64 synced, u64 now)
 {
 	u32 pid = waker->pid;
 	barrier_var(pid); /* or the compiler makes one load of two kinds of pointers, which the verifier refuses */
@@ -225,7 +225,7 @@ static __always_inline bool wakes_on_futex(struct pt_regs *waker, struct pt_regs
 
 /* A followed task is woken by another one of its process: for how long has that synced meanwhile? Both hold still: the
  * waker is the current task, and the kernel wakes a task once at a time. */
-static __noinline int note_waker(struct backend *b, struct task_struct *task, struct backend *w,
+static __noinline int note_waker(struct followed_task *b, struct task_struct *task, struct followed_task *w,
 	struct task_struct *waker)
 {
 	if (!b || !task || !w || !waker)
@@ -256,7 +256,7 @@ static __noinline int note_waker(struct backend *b, struct task_struct *task, st
 }
 
 /* A task has slept from then until now in the phase off_kind: was part of it a sync, or a wait for another thread's? */
-static __noinline int slept_for_sync(struct backend *b, struct task_struct *task, u64 from, u64 now)
+static __noinline int slept_for_sync(struct followed_task *b, struct task_struct *task, u64 from, u64 now)
 {
 	if (!b || !task)
 		return 0;
@@ -289,7 +289,7 @@ static __noinline int slept_for_sync(struct backend *b, struct task_struct *task
 }
 
 /* Whether a task sleeps until a flusher wakes it that is in a sync. Changes nothing. */
-static __always_inline bool awaits_sync(struct backend *b, struct task_struct *task)
+static __always_inline bool awaits_sync(struct followed_task *b, struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	u32 place = SYSCALL_NR(regs) == NR_futex ? awaited_flusher(b->server, regs) : 0;
@@ -298,7 +298,7 @@ static __always_inline bool awaits_sync(struct backend *b, struct task_struct *t
 }
 
 /* A task falls asleep in a sync. */
-static __always_inline void flusher_sleeps(struct backend *b, struct task_struct *task, u64 now)
+static __always_inline void flusher_sleeps(struct followed_task *b, struct task_struct *task, u64 now)
 {
 	struct flusher *f = own_place(b, task->pid);
 	if (f)
@@ -306,7 +306,7 @@ static __always_inline void flusher_sleeps(struct backend *b, struct task_struct
 }
 
 /* A task ends. */
-static __always_inline void flusher_ends(struct backend *b, struct task_struct *task)
+static __always_inline void flusher_ends(struct followed_task *b, struct task_struct *task)
 {
 	struct flusher *f = b->flusher ? own_place(b, task->pid) : NULL;
 	if (f) {

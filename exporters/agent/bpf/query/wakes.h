@@ -127,7 +127,7 @@ static __always_inline void trace_wait(struct trace_event *e, struct wake *w, u6
 }
 
 /* A server's task comes to a CPU. */
-static __noinline int trace_sleep(struct backend *b, struct task_struct *task, u64 now)
+static __noinline int trace_sleep(struct followed_task *b, struct task_struct *task, u64 now)
 {
 	if (!b || !task)
 		return 0;

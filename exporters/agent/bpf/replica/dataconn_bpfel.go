@@ -52,15 +52,15 @@ type DataconnConnection struct {
 	AnsweredRead   uint64
 	AnsweredWrite  uint64
 	Rx             struct {
-		_              structs.HostLayout
-		Skip           uint32
-		Have           uint32
-		Moved          uint32
-		State          uint8
-		AlreadyHandled uint8
-		Dialect        uint8
-		Pad            [1]uint8
-		Message        struct {
+		_         structs.HostLayout
+		Skip      uint32
+		Have      uint32
+		Moved     uint32
+		State     uint8
+		HandledBy uint8
+		Dialect   uint8
+		Pad       [1]uint8
+		Message   struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64
@@ -75,15 +75,15 @@ type DataconnConnection struct {
 		Header [64]uint8
 	}
 	Tx struct {
-		_              structs.HostLayout
-		Skip           uint32
-		Have           uint32
-		Moved          uint32
-		State          uint8
-		AlreadyHandled uint8
-		Dialect        uint8
-		Pad            [1]uint8
-		Message        struct {
+		_         structs.HostLayout
+		Skip      uint32
+		Have      uint32
+		Moved     uint32
+		State     uint8
+		HandledBy uint8
+		Dialect   uint8
+		Pad       [1]uint8
+		Message   struct {
 			_       structs.HostLayout
 			Id      uint64
 			Offset  uint64

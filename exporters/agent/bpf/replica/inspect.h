@@ -113,17 +113,17 @@ static long unread_step(u32 i, struct unread_walk *w)
 
 	if (!packet || (void *)packet == (void *)w->head)
 		return 1;
-	u32 length = look(packet, len);
+	u32 length = read_field(packet, len);
 	struct unix_skb_parms *parms = (void *)packet + bpf_core_field_offset(struct sk_buff___inspect, cb);
 	u32 consumed = 0;
 
 	if (bpf_core_field_exists(parms->consumed))
-		consumed = look(parms, consumed);
+		consumed = read_field(parms, consumed);
 	if (!i)
 		w->front = (u64)packet + consumed;
 	if (consumed < length)
 		w->bytes += length - consumed;
-	w->packet = look(packet, next);
+	w->packet = read_field(packet, next);
 	return 0;
 }
 
@@ -132,7 +132,7 @@ static long unread_step(u32 i, struct unread_walk *w)
 static __always_inline void unix_unread(struct sock___inspect *sk, struct socket_state *s)
 {
 	struct sk_buff_head___inspect *head = (void *)sk + bpf_core_field_offset(struct sock___inspect, sk_receive_queue);
-	struct unread_walk w = {.packet = look(head, next), .head = head};
+	struct unread_walk w = {.packet = read_field(head, next), .head = head};
 
 	bpf_loop(INSPECT_PACKETS, unread_step, &w, 0);
 	s->front = w.front;
@@ -153,41 +153,41 @@ int replica_sockets(struct bpf_iter__task_file *ctx)
 	if ((file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
 		return 0;
 	struct socket *socket = file->private_data;
-	struct sock___inspect *sk = (void *)look(socket, sk);
-	if (!sk || look(sk, sk_type) != SOCK_STREAM)
+	struct sock___inspect *sk = (void *)read_field(socket, sk);
+	if (!sk || read_field(sk, sk_type) != SOCK_STREAM)
 		return 0;
 	struct socket_state s = {.inode = file->f_inode->i_ino, .slot = p->slot};
-	u32 family = look(sk, __sk_common.skc_family);
+	u32 family = read_field(sk, __sk_common.skc_family);
 	if (family == AF_UNIX) {
 		struct unix_sock___inspect *u = (void *)sk;
 
 		s.flags |= SOCKET_UNIX;
-		if (look(u, addr))
+		if (read_field(u, addr))
 			s.flags |= SOCKET_SERVED;
-	} else if ((family == AF_INET || family == AF_INET6) && look(sk, sk_protocol) == IPPROTO_TCP) {
+	} else if ((family == AF_INET || family == AF_INET6) && read_field(sk, sk_protocol) == IPPROTO_TCP) {
 		s.flags |= SOCKET_TCP;
-		s.port = look(sk, __sk_common.skc_num);
+		s.port = read_field(sk, __sk_common.skc_num);
 	} else {
 		return 0;
 	}
-	if (look(sk, __sk_common.skc_state) == TCP_LISTEN) {
+	if (read_field(sk, __sk_common.skc_state) == TCP_LISTEN) {
 		s.flags |= SOCKET_LISTENS;
 	} else if (s.flags & SOCKET_UNIX) {
 		unix_unread(sk, &s);
 	} else {
 		struct tcp_sock___inspect *t = (void *)sk;
 
-		s.read = look(t, copied_seq);
-		s.unread = look(t, rcv_nxt) - s.read;
-		s.written = look(t, write_seq);
-		s.unsent = s.written - look(t, snd_una);
+		s.read = read_field(t, copied_seq);
+		s.unread = read_field(t, rcv_nxt) - s.read;
+		s.written = read_field(t, write_seq);
+		s.unsent = s.written - read_field(t, snd_una);
 		/* What was read or acknowledged between these two readings. */
 		if ((s32)s.unread < 0)
 			s.unread = 0;
 		if ((s32)s.unsent < 0)
 			s.unsent = 0;
 	}
-	if (look(sk, sk_shutdown) & RCV_SHUTDOWN) {
+	if (read_field(sk, sk_shutdown) & RCV_SHUTDOWN) {
 		s.flags |= SOCKET_PEER_GONE;
 		/* The stream's end has a sequence number of its own. */
 		if (s.flags & SOCKET_TCP && s.unread)
@@ -195,14 +195,14 @@ int replica_sockets(struct bpf_iter__task_file *ctx)
 	}
 
 	struct task_struct___inspect *leader = (void *)task->group_leader;
-	u32 state = look(leader, __state);
+	u32 state = read_field(leader, __state);
 	if (state & TASK_STOPPED_OR_TRACED)
 		s.flags |= SOCKET_STOPPED;
 	if (state & TASK_FROZEN)
 		s.flags |= SOCKET_FROZEN;
 	if (bpf_core_field_exists(leader->frozen) && BPF_CORE_READ_BITFIELD(leader, frozen))
 		s.flags |= SOCKET_FROZEN;
-	s.switches = look(leader, nvcsw) + look(leader, nivcsw);
+	s.switches = read_field(leader, nvcsw) + read_field(leader, nivcsw);
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }

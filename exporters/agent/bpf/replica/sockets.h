@@ -15,12 +15,12 @@ static __always_inline struct sock *sock_of_fd(u32 fd)
 {
 	/* The call has found a socket there: fd is within the table. */
 	struct file *file = (void *)read_pointer(bpf_get_current_task_btf()->files->fdt->fd + fd);
-	struct inode *inode = look(file, f_inode);
+	struct inode *inode = read_field(file, f_inode);
 
-	if ((look(inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if ((read_field(inode, i_mode) & S_IFMT) != S_IFSOCK)
 		return 0;
-	struct socket *socket = look(file, private_data);
-	return look(socket, sk);
+	struct socket *socket = read_field(file, private_data);
+	return read_field(socket, sk);
 }
 
 /* The buffer of the current task's call; 0 if it is none of these. */
@@ -163,7 +163,7 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 		return 0;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	struct connection *c = bpf_map_lookup_elem(&connections, &inode);
-	if (c && already_handled(&c->tx.already_handled, rank))
+	if (c && already_handled(&c->tx.handled_by, rank))
 		return 0;
 	bool requests = p->role == ROLE_ENGINE && result > 0;
 	if (c) {
@@ -175,7 +175,7 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 		c = requests ? open_by_request(p, sk, inode, regs, scratch_slot_of(scratch_slot, rank)) : 0;
 		if (!c)
 			return 0;
-		already_handled(&c->tx.already_handled, rank);
+		already_handled(&c->tx.handled_by, rank);
 	}
 	c->sending = 0;
 	early_responses_forget(c);
@@ -196,7 +196,7 @@ static __always_inline int sent(u32 rank, struct process *p, struct sock *sk, u6
 		stream_feed(&u);
 	} else {
 		c->tx.moved += result;
-		stream_abandon(&u);
+		stream_lose_sync(&u);
 	}
 	return 0;
 }
@@ -214,7 +214,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 			c->ended = 1;
 		return 0;
 	}
-	if (c && already_handled(&c->rx.already_handled, rank))
+	if (c && already_handled(&c->rx.handled_by, rank))
 		return 0;
 	if (!c) {
 		/* An engine's frontend is the one unix socket it serves; a replica serves its
@@ -222,7 +222,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 		if (p->role == ROLE_ENGINE || !p->data_port) {
 			if (family != AF_UNIX)
 				return 0;
-		} else if ((family != AF_INET && family != AF_INET6) || look(sk, __sk_common.skc_num) != p->data_port) {
+		} else if ((family != AF_INET && family != AF_INET6) || read_field(sk, __sk_common.skc_num) != p->data_port) {
 			return 0;
 		}
 		if (!buffer || !message_at(buffer, result)) {
@@ -233,7 +233,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 		c = connection_open(inode, sk, p->slot, p->role == ROLE_ENGINE ? VIEW_FRONTEND : VIEW_SERVICE, scratch_slot_of(scratch_slot, rank));
 		if (!c)
 			return 0;
-		already_handled(&c->rx.already_handled, rank);
+		already_handled(&c->rx.handled_by, rank);
 	}
 	struct cursor u = {
 		.connection = c,
@@ -248,7 +248,7 @@ static __always_inline int received(u32 rank, struct process *p, struct sock *sk
 		stream_feed(&u);
 	} else {
 		c->rx.moved += result;
-		stream_abandon(&u);
+		stream_lose_sync(&u);
 	}
 	return 0;
 }

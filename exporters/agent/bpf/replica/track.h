@@ -76,8 +76,8 @@ struct stream {
 	u32 have;  /* header bytes collected */
 	u32 moved; /* bytes seen, understood or not; wraps around */
 	u8 state;
-	u8 already_handled; /* who has seen the call at hand; see ../backups.h */
-	u8 dialect;         /* the messages' so far, as in wire.h; 0 until one has it */
+	u8 handled_by; /* who has seen the call at hand; see ../backups.h */
+	u8 dialect;    /* the messages' so far, as in wire.h; 0 until one has it */
 	u8 pad[1];
 	struct wire_message message;
 	u8 header[WIRE_HEADER_CAPACITY];
@@ -170,7 +170,7 @@ struct notice {
 	u32 exited;
 };
 
-/* Scratch memory, one room for each program that needs some: the kernel runs a program once
+/* Scratch memory, one slot for each program that needs some: the kernel runs a program once
  * at a time on a CPU, even if a task is preempted within it, but may run another one in between. */
 enum scratch_slot {
 	SCRATCH_SENDING,
@@ -246,7 +246,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SCRATCH_SLOTS *(1 + MAX_BACKUPS)); /* backup programs have rooms of their own */
+	__uint(max_entries, SCRATCH_SLOTS *(1 + MAX_BACKUPS)); /* backup programs have slots of their own */
 	__type(key, u32);
 	__type(value, struct connection);
 } scratch SEC(".maps");
@@ -291,16 +291,16 @@ static __noinline u32 peer_number(struct sock *sk, u32 slot, u32 view)
 
 	if (view == VIEW_FRONTEND)
 		return 0;
-	key.family = look(sk, __sk_common.skc_family);
+	key.family = read_field(sk, __sk_common.skc_family);
 	if (key.family == AF_INET) {
-		u32 a = own ? look(sk, __sk_common.skc_rcv_saddr) : look(sk, __sk_common.skc_daddr);
+		u32 a = own ? read_field(sk, __sk_common.skc_rcv_saddr) : read_field(sk, __sk_common.skc_daddr);
 		__builtin_memcpy(key.address, &a, sizeof(a));
 	} else if (key.family == AF_INET6) {
-		struct in6_addr a = own ? look(sk, __sk_common.skc_v6_rcv_saddr) : look(sk, __sk_common.skc_v6_daddr);
+		struct in6_addr a = own ? read_field(sk, __sk_common.skc_v6_rcv_saddr) : read_field(sk, __sk_common.skc_v6_daddr);
 		__builtin_memcpy(key.address, &a, sizeof(a));
 	}
 	if (key.family != AF_UNIX)
-		key.port = own ? look(sk, __sk_common.skc_num) : bpf_ntohs(look(sk, __sk_common.skc_dport));
+		key.port = own ? read_field(sk, __sk_common.skc_num) : bpf_ntohs(read_field(sk, __sk_common.skc_dport));
 
 	u32 *known = bpf_map_lookup_elem(&peers, &key);
 	if (known)
@@ -332,9 +332,9 @@ static __noinline struct connection *connection_open(u64 inode, struct sock *sk,
 	c->slot = slot;
 	c->view = view;
 	c->peer = peer_number(sk, slot, view);
-	if (look(sk, __sk_common.skc_family) != AF_UNIX) {
-		c->local_port = look(sk, __sk_common.skc_num);
-		c->remote_port = bpf_ntohs(look(sk, __sk_common.skc_dport));
+	if (read_field(sk, __sk_common.skc_family) != AF_UNIX) {
+		c->local_port = read_field(sk, __sk_common.skc_num);
+		c->remote_port = bpf_ntohs(read_field(sk, __sk_common.skc_dport));
 	}
 	connection_renumber(c);
 	if (bpf_map_update_elem(&connections, &inode, c, BPF_NOEXIST))
@@ -582,7 +582,7 @@ static __always_inline void message_ends(struct cursor *u)
 		operation_begins(u);
 }
 
-static __always_inline void stream_abandon(struct cursor *u)
+static __always_inline void stream_lose_sync(struct cursor *u)
 {
 	struct stream *s = u->stream;
 
@@ -643,7 +643,7 @@ static long stream_step(u32 i, struct cursor *u)
 	if (bpf_probe_read_user(s->header + have, n, (void *)u->position)) {
 		if (!u->preview)
 			count(EVENT_LOST_FAULT);
-		stream_abandon(u);
+		stream_lose_sync(u);
 		return 1;
 	}
 	u->left = left - n;
@@ -651,13 +651,13 @@ static long stream_step(u32 i, struct cursor *u)
 	have += n;
 	s->have = have;
 	if (s->state != STREAM_IN && !wire_begins(s->header, have)) {
-		stream_abandon(u);
+		stream_lose_sync(u);
 		return 1;
 	}
 	if (have < wire_need(s->header, have))
 		return 0;
 	if (wire_parse(s->header, &s->message) || !stream_keeps(s)) {
-		stream_abandon(u);
+		stream_lose_sync(u);
 		return 1;
 	}
 	if (s->state != STREAM_IN) {
@@ -689,7 +689,7 @@ static __always_inline void stream_feed(struct cursor *u)
 	/* Two steps a message; Go reads up to 8 KiB of headers at once. */
 	bpf_loop(4096, stream_step, u, 0);
 	if (u->left && s->state != STREAM_OUT)
-		stream_abandon(u);
+		stream_lose_sync(u);
 }
 
 /* Notes the requests in a buffer about to be sent, on a copy of the stream. */
