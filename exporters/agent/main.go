@@ -10,10 +10,10 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/query"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
@@ -92,7 +92,7 @@ func run(args []string) int {
 		sources = append(sources, volume.NewFile(*identities, opts.Node))
 	}
 	opts.Replicas, opts.Servers = &collector.Replicas{}, &collector.Servers{}
-	opts.Calls = foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
+	opts.Calls = untrusted.NewCalls(untrusted.DefaultTimeout, untrusted.DefaultHanging)
 	if *kubernetes {
 		objects, err := follow(*kubeconfig, log)
 		if err != nil {

@@ -6,9 +6,9 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
@@ -28,7 +28,7 @@ type Options struct {
 	Pods *pod.Node
 	// Calls makes the calls that may hang with another process's memory or file system, for all
 	// collectors together; nil is one for each.
-	Calls *foreign.Calls
+	Calls *untrusted.Calls
 	// Dispatcher is shared by the collectors that look at calls on sockets; nil is one for each.
 	Dispatcher *platform.Dispatcher
 	// AttachMode is how programs shall watch calls on sockets; empty is the way that fits the kernel.
@@ -42,11 +42,11 @@ type Options struct {
 }
 
 // SharedCalls returns Calls, or new ones.
-func (o Options) SharedCalls() *foreign.Calls {
+func (o Options) SharedCalls() *untrusted.Calls {
 	if o.Calls != nil {
 		return o.Calls
 	}
-	return foreign.NewCalls(foreign.DefaultPatience, foreign.DefaultHanging)
+	return untrusted.NewCalls(untrusted.DefaultTimeout, untrusted.DefaultHanging)
 }
 
 // SharedDispatcher returns Dispatcher, or a new one.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // PIDNamespace returns the number of the PID namespace whose PIDs a procfs shows. It must be the agent's own: the
@@ -37,7 +37,7 @@ func PIDNamespace(procfs string) (uint32, error) {
 // ProcessStat returns the name and field 22, the start, of /proc/PID/stat. The second field, the
 // name in parentheses, may hold anything.
 func ProcessStat(dir string) (name string, start uint64, err error) {
-	text, err := foreign.ReadProc(filepath.Join(dir, "stat"), 4096)
+	text, err := untrusted.ReadProc(filepath.Join(dir, "stat"), 4096)
 	if err != nil {
 		return "", 0, err
 	}
@@ -56,7 +56,7 @@ func ProcessStat(dir string) (name string, start uint64, err error) {
 // OwnedByRoot reports whether all user ids of a process are root's; a set-user-ID program that a user runs still has
 // the user's.
 func OwnedByRoot(dir string) (bool, error) {
-	text, err := foreign.ReadProc(filepath.Join(dir, "status"), 8192)
+	text, err := untrusted.ReadProc(filepath.Join(dir, "status"), 8192)
 	if err != nil {
 		return false, err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // invalidSeries counts series whose labels could not be sent as they were.
@@ -48,12 +48,12 @@ func constant(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels [
 //	plumbline_agent_file_calls_late_total  counter
 //	plumbline_agent_invalid_series_total   counter
 type Self struct {
-	calls                  *foreign.Calls
+	calls                  *untrusted.Calls
 	hanging, late, invalid *prometheus.Desc
 }
 
 // NewSelf returns the numbers about the calls that the collectors make.
-func NewSelf(calls *foreign.Calls) *Self {
+func NewSelf(calls *untrusted.Calls) *Self {
 	return &Self{
 		calls: calls,
 		hanging: prometheus.NewDesc("plumbline_agent_file_calls_hanging",

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // A label that is no UTF-8 ends neither the agent nor a scrape: it is sanitized, and counted.
@@ -33,7 +33,7 @@ func TestInvalidSeries(t *testing.T) {
 
 // The agent's metrics about itself report how many calls hang and were late.
 func TestSelf(t *testing.T) {
-	calls := foreign.NewCalls(time.Millisecond, 4)
+	calls := untrusted.NewCalls(time.Millisecond, 4)
 	end := make(chan struct{})
 	defer close(end)
 	if err := calls.Do("hangs", func() error { <-end; return nil }); err == nil {

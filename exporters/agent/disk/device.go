@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
@@ -74,7 +74,7 @@ type deviceCounts struct {
 func diskstats(procfs string) (all []deviceCounts, unread int, err error) {
 	const name, reads, read, writes, written, inFlight, discards, discarded, flushes, least = 2, 3, 5, 7, 9, 11, 14, 16, 18, 14
 	const sector = 512
-	err = foreign.Lines(filepath.Join(procfs, "diskstats"), maxDiskstats, func(line string) bool {
+	err = untrusted.Lines(filepath.Join(procfs, "diskstats"), maxDiskstats, func(line string) bool {
 		fields := strings.Fields(line)
 		if len(fields) < least {
 			unread++
@@ -267,7 +267,7 @@ func (d *devices) members(name string) (all []string) {
 // waited reports whether a process of the node waits for I/O, or may.
 func (d *devices) waited() bool {
 	none := false
-	err := foreign.Lines(filepath.Join(d.options.ProcFS, "stat"), maxStat, func(line string) bool {
+	err := untrusted.Lines(filepath.Join(d.options.ProcFS, "stat"), maxStat, func(line string) bool {
 		none = none || line == "procs_blocked 0"
 		return !none
 	})

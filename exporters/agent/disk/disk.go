@@ -20,9 +20,9 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/disk"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 	diskname "github.com/plumbline/plumbline/exporters/exporterkit/disk"
@@ -236,7 +236,7 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 			continue
 		}
 		d.before[key] = diskBefore{usage, now}
-		device := diskname.Name(foreign.Text(collector.Text(key.Device[:]), foreign.MaxLabel))
+		device := diskname.Name(untrusted.Text(collector.Text(key.Device[:]), untrusted.MaxLabel))
 		if used[device] == nil {
 			used[device] = map[diskUserID]diskUse{}
 		}
@@ -327,7 +327,7 @@ func (d *disks) userOfCgroup(path string) diskUserID {
 	if path == "" {
 		path = rootCgroup
 	}
-	return diskUserID{kind: diskCgroup, id: foreign.Text(path, foreign.MaxLabel)}
+	return diskUserID{kind: diskCgroup, id: untrusted.Text(path, untrusted.MaxLabel)}
 }
 
 // replicas returns what replicas' processes did on storage since the look before, in which users did this.
@@ -359,7 +359,7 @@ func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaB
 func storageBytes(file string) (sum float64, err error) {
 	const most = 4096
 	found := 0
-	err = foreign.Lines(file, most, func(line string) bool {
+	err = untrusted.Lines(file, most, func(line string) bool {
 		name, value, _ := strings.Cut(line, ": ")
 		if name == "read_bytes" || name == "write_bytes" {
 			n, parseErr := strconv.ParseUint(value, 10, 64)
@@ -380,7 +380,7 @@ func storageBytes(file string) (sum float64, err error) {
 // there is one, else version 2's.
 func blockCgroup(file string) (path string, first bool, err error) {
 	const most = 64 << 10
-	err = foreign.Lines(file, most, func(line string) bool {
+	err = untrusted.Lines(file, most, func(line string) bool {
 		_, rest, _ := strings.Cut(line, ":")
 		controllers, at, _ := strings.Cut(rest, ":")
 		switch {

@@ -11,9 +11,9 @@ import (
 	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 	"github.com/plumbline/plumbline/exporters/agent/replica"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Labels: volume is the storage backend's name of the volume; path the address of the volume's target,
@@ -167,7 +167,7 @@ func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 		if since, ok := c.down[p.Disk]; ok {
 			down = clock.Sub(since).Seconds()
 		}
-		send(collector.Gauge(pathInfo, 1, l.Volume, l.Replica, l.Backend, c.options.Node, named, p.Head, p.Controller, p.Transport, foreign.Text(p.Subsystem, 223)))
+		send(collector.Gauge(pathInfo, 1, l.Volume, l.Replica, l.Backend, c.options.Node, named, p.Head, p.Controller, p.Transport, untrusted.Text(p.Subsystem, 223)))
 		send(collector.Gauge(pathState, 1, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller, p.State, p.Access))
 		send(collector.Gauge(pathDown, down, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller))
 	}
@@ -178,7 +178,7 @@ func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 				continue
 			}
 			sent[p.Labels] = true
-			send(collector.Gauge(replica.Info, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), foreign.Path(p.backing.Path), p.backing.Device))
+			send(collector.Gauge(replica.Info, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), untrusted.Path(p.backing.Path), p.backing.Device))
 		}
 	}
 }

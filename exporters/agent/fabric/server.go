@@ -16,11 +16,11 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 	"github.com/plumbline/plumbline/exporters/agent/replica"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 const (
@@ -159,7 +159,7 @@ func (s *fabricServers) find() {
 func (s *fabricServers) scan() {
 	found, refused, there := map[int]uint64{}, map[int]uint64{}, map[int]bool{}
 	whole := len(s.known) == 0
-	pids, err := foreign.Processes(s.options.ProcFS)
+	pids, err := untrusted.Processes(s.options.ProcFS)
 	for _, pid := range pids {
 		if there[pid] = true; s.known[pid] {
 			continue
@@ -258,7 +258,7 @@ func (s *fabricServers) begin() {
 			left[p] = true
 		}
 	}
-	s.leave(left)
+	s.countRejected(left)
 }
 
 // shares finds out whose the processes are that were found, and returns how many of each owner are followed.
@@ -292,8 +292,8 @@ func (s *fabricServers) begun(p serverProcess, followed bool, err error) {
 	}
 }
 
-// leave counts the processes without room, each once.
-func (s *fabricServers) leave(left map[serverProcess]bool) {
+// countRejected counts the processes without room, each once.
+func (s *fabricServers) countRejected(left map[serverProcess]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range left {

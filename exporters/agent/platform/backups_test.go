@@ -63,10 +63,10 @@ func TestProgramGroupsAsCompiled(t *testing.T) {
 func TestBound(t *testing.T) {
 	var b bound
 	for i, step := range []struct {
-		missed []uint64
-		possible  uint64
-		now    bool
-		want   uint64
+		missed   []uint64
+		possible uint64
+		now      bool
+		want     uint64
 	}{
 		{[]uint64{0, 0, 0}, 0, false, 0},
 		{[]uint64{50, 3, 2}, 0, false, 0},

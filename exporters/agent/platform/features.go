@@ -23,32 +23,32 @@ type Feature string
 
 // All features, by the value of the label feature.
 const (
-	KernelTypes   Feature = "kernel_types"
-	Statements    Feature = "statements"
-	ExclusiveRuns Feature = "exclusive_runs"
-	PhaseRunqueue Feature = "phase_runqueue"
-	FileReads     Feature = "file_reads"
-	TLS           Feature = "tls"
-	ServerNotices Feature = "server_notices"
-	Replicas      Feature = "replicas"
-	LocalReplicas Feature = "local_replicas"
-	DeviceFlushes Feature = "device_flushes"
-	DiskUsers     Feature = "disk_users"
+	KernelTypes         Feature = "kernel_types"
+	Statements          Feature = "statements"
+	ExclusiveRuns       Feature = "exclusive_runs"
+	PhaseRunqueue       Feature = "phase_runqueue"
+	FileReads           Feature = "file_reads"
+	TLS                 Feature = "tls"
+	ServerProcessEvents Feature = "server_process_events"
+	Replicas            Feature = "replicas"
+	LocalReplicas       Feature = "local_replicas"
+	DeviceFlushes       Feature = "device_flushes"
+	DiskUsers           Feature = "disk_users"
 )
 
 // without is what is lost without each feature.
 var without = map[Feature]string{
-	KernelTypes:   "no program can be loaded: no statements, no replicas",
-	Statements:    "no statement is counted",
-	ExclusiveRuns: "a task that is preempted within a program hides events of other tasks on its CPU; plumbline_bpf_missed_runs_total counts them",
-	PhaseRunqueue: "the wait for a CPU after a wake-up counts to what the statement waited for",
-	FileReads:     "plumbline_query_file_reads_total stays 0",
-	TLS:           "statements on encrypted connections are not counted",
-	ServerNotices: "new servers are found only at the scan interval",
-	Replicas:      "replicas of volumes are not measured",
-	LocalReplicas: "on a unix socket between engine and replica, an answer that comes before the send returns is counted as unmatched",
-	DeviceFlushes: "a device that hangs in a flush alone shows by the statements that wait, not by the device",
-	DiskUsers:     "who uses a disk is not counted",
+	KernelTypes:         "no program can be loaded: no statements, no replicas",
+	Statements:          "no statement is counted",
+	ExclusiveRuns:       "a task that is preempted within a program hides events of other tasks on its CPU; plumbline_bpf_missed_runs_total counts them",
+	PhaseRunqueue:       "the wait for a CPU after a wake-up counts to what the statement waited for",
+	FileReads:           "plumbline_query_file_reads_total stays 0",
+	TLS:                 "statements on encrypted connections are not counted",
+	ServerProcessEvents: "new servers are found only at the scan interval",
+	Replicas:            "replicas of volumes are not measured",
+	LocalReplicas:       "on a unix socket between engine and replica, an answer that comes before the send returns is counted as unmatched",
+	DeviceFlushes:       "a device that hangs in a flush alone shows by the statements that wait, not by the device",
+	DiskUsers:           "who uses a disk is not counted",
 }
 
 // Features is what this machine has of all features. A feature counts as present unless Lacks was called for it.
@@ -109,7 +109,7 @@ func firstLine(err error) string {
 // available shows which features the running kernel has.
 var available = prometheus.NewDesc("plumbline_feature_available",
 	"1 if this machine has what the agent's feature needs, else 0; --check and the agent's first log lines report why and what is lost. "+
-		"Features: device_flushes, disk_users, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_notices, statements, tls.",
+		"Features: device_flushes, disk_users, exclusive_runs, file_reads, kernel_types, local_replicas, phase_runqueue, replicas, server_process_events, statements, tls.",
 	[]string{"feature"}, nil)
 
 // Describe implements prometheus.Collector.
@@ -178,7 +178,7 @@ func Found(wanted AttachMode) *Features {
 // none returns the features of a machine on which no program can be loaded.
 func none(why error) *Features {
 	f := NewFeatures()
-	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerNotices, Replicas, LocalReplicas, DiskUsers} {
+	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerProcessEvents, Replicas, LocalReplicas, DiskUsers} {
 		f.Lacks(feature, why)
 	}
 	var noTypes *noTypesError

@@ -142,7 +142,7 @@ func TestFeatures(t *testing.T) {
 	}{
 		"all but one": {f, []string{"tls"}},
 		"no types": {none, []string{"disk_users", "exclusive_runs", "file_reads", "kernel_types", "local_replicas", "phase_runqueue", "replicas",
-			"server_notices", "statements", "tls"}},
+			"server_process_events", "statements", "tls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ch := make(chan prometheus.Metric, 100)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // ErrUntrusted is the error of a cgroup that has a pod's name and was not made by the kubelet.
@@ -69,7 +69,7 @@ type finder func(root, group string) (string, error)
 
 // text returns the kernel's list of a process's cgroups; empty for one that has ended.
 func (c cgroups) text(pid int) (string, error) {
-	text, err := foreign.ReadProc(filepath.Join(c.procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
+	text, err := untrusted.ReadProc(filepath.Join(c.procfs, strconv.Itoa(pid), "cgroup"), maxCgroup)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		return "", nil
@@ -249,7 +249,7 @@ func ownedByRoot(folder string) error {
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || s.Uid != owner || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%w: %s is not a folder that only root may write", ErrUntrusted, foreign.Path(filepath.Base(folder)))
+		return fmt.Errorf("%w: %s is not a folder that only root may write", ErrUntrusted, untrusted.Path(filepath.Base(folder)))
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ var owner uint32
 func member(list string, pid int) error {
 	found := false
 	want := strconv.Itoa(pid)
-	err := foreign.Lines(list, maxMembers, func(line string) bool {
+	err := untrusted.Lines(list, maxMembers, func(line string) bool {
 		found = line == want
 		return !found
 	})
@@ -291,7 +291,7 @@ func search(root, group string) (string, error) {
 
 // nowhere is the error of a pod's cgroup that is not found.
 func nowhere(group string) error {
-	return fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, foreign.Text(group, foreign.MaxLabel))
+	return fmt.Errorf("%w: %s is nowhere among root's", ErrUntrusted, untrusted.Text(group, untrusted.MaxLabel))
 }
 
 // eachGroup calls f with the name of each cgroup that is called as a pod's or a container's and the way to the folder

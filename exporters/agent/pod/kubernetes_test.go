@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/tests/kubetest"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -94,7 +94,7 @@ func TestPods(t *testing.T) {
 	}
 	tr := newTree(t)
 	logs := tr.folder("1/root/var/log/pods")
-	node := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Second, 8))
+	node := NewNode(tr.proc, "n1", objects, untrusted.NewCalls(time.Second, 8))
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	if err := objects.Run(ctx); err != nil {
@@ -192,7 +192,7 @@ func TestStaticPodWithItsOwnUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := newTree(t)
-	node := NewNode(tr.proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
+	node := NewNode(tr.proc, "n1", objects, untrusted.NewCalls(time.Minute, 8))
 	const real, copied, evil, unlogged = "aaaaaaaa-2222-3333-4444-555555555555", "bbbbbbbb-2222-3333-4444-555555555555",
 		"cccccccc-2222-3333-4444-555555555555", "dddddddd-2222-3333-4444-555555555555"
 	put := func(namespace, name, uid, mirrored, ip string) {

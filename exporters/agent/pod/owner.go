@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Owner returns the owner of a process, as foreign.Calls has owners, where the user does not identify it, such as root.
+// Owner returns the owner of a process, as untrusted.Calls has owners, where the user does not identify it, such as root.
 // It is the outermost cgroup with the name of a pod's or a container's, so that cgroups made within one do not change
 // the owner. For a process outside of pods and containers it is all its cgroups, each up to its unit of systemd or
 // container of LXC. Where a node is itself a container, the pod is the owner on cgroup version 1, where only privileged

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 )
 
@@ -53,7 +53,7 @@ func (p Pod) Container(number string) string { return p.containers[number] }
 type Node struct {
 	cgroups cgroups
 	objects *kube.Objects
-	calls   *foreign.Calls
+	calls   *untrusted.Calls
 	logs    string
 	// readLogs reads the folders of logs.
 	readLogs func(folder string) (map[string]Pod, error)
@@ -74,7 +74,7 @@ const rereadAfter = time.Second
 
 // NewNode returns a Node for the procfs that PID 1 sees. It makes objects follow the node's pods, so it must come
 // before they are run. The calls are for what may hang.
-func NewNode(procfs, node string, objects *kube.Objects, calls *foreign.Calls) *Node {
+func NewNode(procfs, node string, objects *kube.Objects, calls *untrusted.Calls) *Node {
 	follow(objects, node)
 	n := &Node{objects: objects, calls: calls, logs: filepath.Join(hostRoot(procfs), "var/log/pods"), readLogs: fromLogs}
 	n.cgroups = cgroups{procfs, n.ofContainers}

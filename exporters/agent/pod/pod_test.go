@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -115,7 +115,7 @@ func newNode(t *testing.T, proc string) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewNode(proc, "n1", objects, foreign.NewCalls(time.Minute, 8))
+	return NewNode(proc, "n1", objects, untrusted.NewCalls(time.Minute, 8))
 }
 
 // The claims of pods are known, of running ones and others, those that are made for a pod among them, and nothing else
@@ -147,7 +147,7 @@ func TestClaims(t *testing.T) {
 // The pods in the folders of logs stay while a read of the folders hangs. A late answer replaces them.
 func TestFoldersAnswerLate(t *testing.T) {
 	answer := make(chan map[string]Pod)
-	n := &Node{calls: foreign.NewCalls(20*time.Millisecond, 8), readLogs: func(string) (map[string]Pod, error) {
+	n := &Node{calls: untrusted.NewCalls(20*time.Millisecond, 8), readLogs: func(string) (map[string]Pod, error) {
 		pods := <-answer
 		if pods == nil {
 			return nil, errors.New("no such folder")

@@ -215,7 +215,7 @@ func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c snapshot, keys map
 // keys returns the labels of the servers that have some, by their number in the kernel.
 func (f *fleet) keys() map[uint32]accountKey {
 	keys := map[uint32]accountKey{}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
 			keys[fo.number] = accountKey{fo.label, string(fo.Engine)}
 		}

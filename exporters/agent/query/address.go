@@ -53,14 +53,14 @@ func endpoints(s server.Server, in *pod.Pod) []endpoint {
 }
 
 // sendEndpoints reports where a server can be reached.
-func (f *fleet) sendEndpoints(ch chan<- prometheus.Metric, fo *follower, node string) {
+func (f *fleet) sendEndpoints(ch chan<- prometheus.Metric, fo *trackedServer, node string) {
 	for _, e := range endpoints(fo.Server, f.podOf(fo)) {
 		ch <- collector.Gauge(serverAddressInfo, 1, fo.label, node, e.address, e.port)
 	}
 }
 
 // podOf returns the pod of a server, or nil.
-func (f *fleet) podOf(fo *follower) *pod.Pod {
+func (f *fleet) podOf(fo *trackedServer) *pod.Pod {
 	if p, ok := f.pods[fo.pod.UID]; ok && fo.pod.UID != "" {
 		return &p
 	}

@@ -127,7 +127,7 @@ func TestQueryDeny(t *testing.T) {
 			t.Errorf("process %d has storage, or the one that is followed has none", pid)
 		}
 	}
-	for _, fo := range q.fleet.followers {
+	for _, fo := range q.fleet.tracked {
 		c.tasks[fo.number] = 0
 	}
 	for number, n := range c.tasks {

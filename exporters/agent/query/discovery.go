@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -36,14 +36,14 @@ const (
 	maxLooks = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
 	probesAtStart = time.Minute
-	// initialPIDNamespace is the number of the PID namespace whose numbers the kernel's notices
+	// initialPIDNamespace is the number of the PID namespace whose numbers the kernel's process events
 	// have.
 	initialPIDNamespace = 0xEFFFFFFC
 )
 
-// notices are the processes that the kernel reported: one with a server's name began, or a server ended. They wait here
+// processEvents are the processes that the kernel reported: one with a server's name began, or a server ended. They wait here
 // for the next look.
-type notices struct {
+type processEvents struct {
 	ready chan struct{}
 
 	mu   sync.Mutex
@@ -51,11 +51,13 @@ type notices struct {
 	many bool
 }
 
-func newNotices() *notices { return &notices{ready: make(chan struct{}, 1), pids: map[int]bool{}} }
+func newProcessEvents() *processEvents {
+	return &processEvents{ready: make(chan struct{}, 1), pids: map[int]bool{}}
+}
 
-// listen takes the kernel's notices until the ring is closed. If their numbers are not those of the agent's PID
+// listen takes the kernel's process events until the ring is closed. If their numbers are not those of the agent's PID
 // namespace they only show that something happened.
-func (n *notices) listen(ring *ringbuf.Reader, numbers bool) {
+func (n *processEvents) listen(ring *ringbuf.Reader, numbers bool) {
 	var record ringbuf.Record
 	for {
 		if err := ring.ReadInto(&record); err != nil {
@@ -70,7 +72,7 @@ func (n *notices) listen(ring *ringbuf.Reader, numbers bool) {
 }
 
 // add notes a process; 0 is an unknown one.
-func (n *notices) add(pid int) {
+func (n *processEvents) add(pid int) {
 	n.mu.Lock()
 	if pid == 0 || len(n.pids) >= maxNotices && !n.pids[pid] {
 		n.many = true
@@ -85,7 +87,7 @@ func (n *notices) add(pid int) {
 }
 
 // take returns what came since the last take: processes, and whether there were more.
-func (n *notices) take() (pids map[int]bool, more bool) {
+func (n *processEvents) take() (pids map[int]bool, more bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	pids, more = n.pids, n.many
@@ -108,9 +110,9 @@ func (q *query) follow(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-q.notices.ready:
+		case <-q.arrivals.ready:
 			delay = firstLookDelay
-			// Notices come in groups; while they do, this pause bounds the looks.
+			// Process events come in groups; while they do, this pause bounds the looks.
 			select {
 			case <-ctx.Done():
 				timer.Stop()
@@ -121,9 +123,9 @@ func (q *query) follow(ctx context.Context) {
 			delay = min(2*delay, interval)
 		}
 		timer.Stop()
-		pids, more := q.notices.take()
+		pids, more := q.arrivals.take()
 		maps.Copy(again, pids)
-		if n := q.noticesLost(); n != lost {
+		if n := q.processEventsLost(); n != lost {
 			lost, more = n, true
 		}
 		if more || len(again) > maxNotices {
@@ -135,7 +137,7 @@ func (q *query) follow(ctx context.Context) {
 					return
 				case <-time.After(wait):
 				}
-				q.notices.take()
+				q.arrivals.take()
 			}
 			walked = time.Time{}
 		}
@@ -161,7 +163,7 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	for id, fo := range q.fleet.followers {
+	for id, fo := range q.fleet.tracked {
 		if len(pids) < maxNotices && !fo.settled(now) {
 			pids[id.PID] = true
 		}
@@ -169,8 +171,8 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 	return pids
 }
 
-// noticesLost returns how many notices the kernel could not keep.
-func (q *query) noticesLost() uint64 {
+// processEventsLost returns how many process events the kernel could not keep.
+func (q *query) processEventsLost() uint64 {
 	n, err := q.kernel.lost(otherNumber, bpf.QueryLossLOST_PROCESS_EVENTS)
 	if err != nil {
 		return 0 // the scrape reports it
@@ -188,19 +190,19 @@ func (q *query) walk(grace time.Duration) {
 	}
 	q.mu.Lock()
 	if candidates != nil || err == nil { // else procfs itself cannot be read now
-		q.fleet.keep(there, now)
+		q.fleet.prune(there, now)
 		maps.DeleteFunc(q.problems, func(id server.ID, _ error) bool { return !there[id] })
 	}
 	q.mu.Unlock()
 	skipped := q.lookAt(candidates, false, grace)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	maps.DeleteFunc(q.tried, func(id server.ID, _ trial) bool { return !there[id] || q.fleet.followers[id] != nil })
+	maps.DeleteFunc(q.tried, func(id server.ID, _ trial) bool { return !there[id] || q.fleet.tracked[id] != nil })
 	q.fleet.unfollowed = skipped
 	if q.fleet.full() {
 		q.fleet.unfollowed = 0
 		for _, c := range candidates {
-			if q.fleet.followers[c.ID] == nil {
+			if q.fleet.tracked[c.ID] == nil {
 				q.fleet.unfollowed++
 			}
 		}
@@ -220,9 +222,9 @@ func (q *query) look(pids map[int]bool) {
 		}
 	}
 	q.mu.Lock()
-	for id, fo := range q.fleet.followers {
+	for id, fo := range q.fleet.tracked {
 		if pids[id.PID] && there[id.PID] != id {
-			q.fleet.leave(fo, now)
+			q.fleet.untrack(fo, now)
 		}
 	}
 	q.mu.Unlock()
@@ -291,10 +293,10 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 				q.problems[c.ID] = err
 			}
 			if !waited {
-				q.fleet.take([]observation{s}, time.Now())
+				q.fleet.applyObservations([]observation{s}, time.Now())
 			}
-			if fo := q.fleet.followers[c.ID]; fo != nil && found == nil && err == nil {
-				q.fleet.leave(fo, time.Now()) // it was taken for a server before its command line answered, or has ended
+			if fo := q.fleet.tracked[c.ID]; fo != nil && found == nil && err == nil {
+				q.fleet.untrack(fo, time.Now()) // it was taken for a server before its command line answered, or has ended
 			}
 			q.mu.Unlock()
 			if !waited {
@@ -305,7 +307,7 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 	}
 	await(&looks, grace)
 	q.mu.Lock()
-	q.fleet.take(b.close(), now)
+	q.fleet.applyObservations(b.close(), now)
 	q.mu.Unlock()
 	q.identify()
 	q.probe()
@@ -345,7 +347,7 @@ func (q *query) complete(s server.Server) observation {
 		}
 	}
 	q.mu.Lock()
-	fo := q.fleet.followers[s.ID]
+	fo := q.fleet.tracked[s.ID]
 	if fo != nil && fo.Program != s.Program {
 		fo = nil // a script of the server's name that has become the server
 	}
@@ -354,10 +356,10 @@ func (q *query) complete(s server.Server) observation {
 		c.status, c.noStatus = fo.status, fo.noStatus
 	}
 	q.mu.Unlock()
-	if fo == nil || foreign.Unanswered(c.noWaitEvent) {
+	if fo == nil || untrusted.Unanswered(c.noWaitEvent) {
 		c.waitEvent, c.noWaitEvent = q.kernel.variable(s, s.Engine.WaitEvent(), q.calls)
 	}
-	if q.own.Top > 0 && (fo == nil || foreign.Unanswered(c.noStatus)) {
+	if q.own.Top > 0 && (fo == nil || untrusted.Unanswered(c.noStatus)) {
 		c.status, c.noStatus = q.kernel.variable(s, s.Engine.Status(), q.calls)
 	}
 	return c
@@ -409,13 +411,13 @@ func (q *query) tellProblems(err error) {
 }
 
 // await waits for a group that nothing is added to any more, until the timeout.
-func await(group *sync.WaitGroup, patience time.Duration) {
+func await(group *sync.WaitGroup, timeout time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		group.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -451,14 +453,14 @@ func (b *background) do(f func()) {
 }
 
 // await waits until none runs, or until the timeout.
-func (b *background) await(patience time.Duration) {
+func (b *background) await(timeout time.Duration) {
 	b.mu.Lock()
 	idle, none := b.idle, b.running == 0
 	b.mu.Unlock()
 	if none {
 		return
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-idle:

@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// Notices of many processes need no more room than those of a few, and report that there were more.
+// Process events of many processes need no more room than those of a few, and report that there were more.
 func TestNoticesBounded(t *testing.T) {
-	n := newNotices()
+	n := newProcessEvents()
 	for pid := 1; pid <= maxNotices; pid++ {
 		n.add(pid)
 		n.add(pid) // one process twice is one
@@ -25,7 +25,7 @@ func TestNoticesBounded(t *testing.T) {
 		t.Errorf("%v, more: %v for an unknown process", pids, more)
 	}
 	if pids, more := n.take(); len(pids) != 0 || more {
-		t.Errorf("%v, more: %v without notices", pids, more)
+		t.Errorf("%v, more: %v without process events", pids, more)
 	}
 	select {
 	case <-n.ready:

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -99,7 +99,7 @@ func backingOf(t *testing.T, loop string) string {
 }
 
 // scannedServer is what a scan finds of a server's process.
-func scannedServer(t *testing.T, calls *foreign.Calls, pid int) (s server.Server) {
+func scannedServer(t *testing.T, calls *untrusted.Calls, pid int) (s server.Server) {
 	t.Helper()
 	scanner := server.NewScanner("/proc", calls)
 	testkit.Eventually(t, testkit.Patience, func() error {

@@ -14,9 +14,9 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -71,13 +71,13 @@ type observation struct {
 	untrusted bool
 }
 
-// follower is a running server that is followed.
-type follower struct {
+// trackedServer is a running server that is followed.
+type trackedServer struct {
 	observation
 	number uint32
-	// label is the server label, or empty while it is not decided; wish is what it was made from. See naming.
-	label string
-	wish  wish
+	// label is the server label, or empty while it is not decided; candidate is what it was made from. See naming.
+	label     string
+	candidate candidate
 	// since is when it was found, and began when its process did, or when it was found if that is not known.
 	since, began time.Time
 	// looked is when the server was last looked at in full.
@@ -119,7 +119,7 @@ type fleet struct {
 	log          *slog.Logger
 	kernel       kernel
 	limit        int
-	followers    map[server.ID]*follower
+	tracked      map[server.ID]*trackedServer
 	accounts     map[accountKey]*account
 	hasOther     bool
 	overflows    uint64
@@ -129,7 +129,7 @@ type fleet struct {
 	leaving []*leaving
 	// walked is the time of the servers for whose numbers the tasks were walked over last.
 	walked time.Time
-	// otherUncounted is follower.uncounted of the servers without series of their own.
+	// otherUncounted is trackedServer.uncounted of the servers without series of their own.
 	otherUncounted uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too many, or whose turn to
 	// be looked at has not come; folded are the accounts that went to server="other" before their time.
@@ -167,7 +167,7 @@ const perSlot = 4
 
 func newFleet(log *slog.Logger, k kernel, limit int) *fleet {
 	f := &fleet{log: log, kernel: k, limit: limit,
-		followers: map[server.ID]*follower{}, denied: map[server.ID]bool{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
+		tracked: map[server.ID]*trackedServer{}, denied: map[server.ID]bool{}, shared: map[string]bool{}, accounts: map[accountKey]*account{}, attachErrors: map[string]*attachError{}}
 	for n := otherNumber + 1; n <= uint32(limit); n++ {
 		f.free = append(f.free, n)
 	}
@@ -181,17 +181,17 @@ func (f *fleet) update(found []observation, now time.Time) bool {
 	for _, s := range found {
 		there[s.ID] = true
 	}
-	f.keep(there, now)
-	f.take(found, now)
+	f.prune(there, now)
+	f.applyObservations(found, now)
 	return f.settled(now)
 }
 
-// keep leaves the servers that are not there any more, and forgets what is old.
-func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
+// prune untracks the servers that are not there any more, and forgets what is old.
+func (f *fleet) prune(there map[server.ID]bool, now time.Time) {
 	wakes := false
-	for id, fo := range f.followers {
+	for id, fo := range f.tracked {
 		if !there[id] {
-			f.leave(fo, now)
+			f.untrack(fo, now)
 			continue
 		}
 		f.adoptAgain(fo, now)
@@ -220,7 +220,7 @@ func (f *fleet) keep(there map[server.ID]bool, now time.Time) {
 }
 
 // adoptAgain marks processes or threads of a server that the kernel had no memory for when they began.
-func (f *fleet) adoptAgain(fo *follower, now time.Time) {
+func (f *fleet) adoptAgain(fo *trackedServer, now time.Time) {
 	n, err := f.kernel.unmarked(fo.number)
 	if err == nil && n != fo.unmarked {
 		err = f.kernel.adopt(fo.Server, fo.number)
@@ -236,14 +236,14 @@ func (f *fleet) adoptAgain(fo *follower, now time.Time) {
 	}
 }
 
-// take takes over what looks at servers found.
-func (f *fleet) take(found []observation, now time.Time) {
+// applyObservations updates the servers by what looks at them found.
+func (f *fleet) applyObservations(found []observation, now time.Time) {
 	// Age decides which ones get series of their own, if there are too many.
 	slices.SortFunc(found, func(a, b observation) int { return compareIDs(a.ID, b.ID) })
 	for _, s := range found {
-		fo := f.followers[s.ID]
+		fo := f.tracked[s.ID]
 		if fo == nil {
-			fo = f.join(s, now)
+			fo = f.track(s, now)
 		}
 		if fo == nil {
 			continue
@@ -260,11 +260,11 @@ func compareIDs(a, b server.ID) int {
 }
 
 // full reports whether no more servers are followed.
-func (f *fleet) full() bool { return len(f.followers) >= perSlot*f.limit }
+func (f *fleet) full() bool { return len(f.tracked) >= perSlot*f.limit }
 
 // settled reports whether all is known of each server.
 func (f *fleet) settled(now time.Time) bool {
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if !fo.settled(now) {
 			return false
 		}
@@ -274,7 +274,7 @@ func (f *fleet) settled(now time.Time) bool {
 
 // due reports whether a server needs to be looked at: often while it comes up, else seldom.
 func (f *fleet) due(id server.ID, now time.Time) bool {
-	fo := f.followers[id]
+	fo := f.tracked[id]
 	if fo == nil {
 		return !f.denied[id]
 	}
@@ -294,17 +294,17 @@ func (f *fleet) due(id server.ID, now time.Time) bool {
 }
 
 // unanswered reports whether a read of a server's files timed out that the next look retries.
-func (fo *follower) unanswered() bool {
+func (fo *trackedServer) unanswered() bool {
 	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
-	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || foreign.Unanswered(fo.noWaitEvent) || foreign.Unanswered(fo.noStatus) || foreign.Unanswered(fo.noPlaces)
+	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || untrusted.Unanswered(fo.noWaitEvent) || untrusted.Unanswered(fo.noStatus) || untrusted.Unanswered(fo.noPlaces)
 }
 
-// join begins to follow a server; it returns nil if it cannot be.
-func (f *fleet) join(s observation, now time.Time) *follower {
+// track begins to follow a server. It returns nil if that is not possible.
+func (f *fleet) track(s observation, now time.Time) *trackedServer {
 	if f.denied[s.ID] || f.full() {
 		return nil // the walk counts the latter
 	}
-	fo := &follower{observation: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
+	fo := &trackedServer{observation: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
 	if fo.number == otherNumber {
 		fo.shareNumber()
 	}
@@ -316,7 +316,7 @@ func (f *fleet) join(s observation, now time.Time) *follower {
 	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
 		f.failed(s.Server, now, err)
 		if errors.Is(err, errNotThere) && fo.number != otherNumber {
-			f.release(&leaving{follower: fo}, now) // nobody bears it
+			f.release(&leaving{trackedServer: fo}, now) // nobody bears it
 		} else {
 			f.retire(fo) // some of its processes may be marked
 		}
@@ -330,12 +330,12 @@ func (f *fleet) join(s observation, now time.Time) *follower {
 		f.account(collector.OtherServer, collector.OtherServer, now)
 		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
 	}
-	f.followers[s.ID] = fo
+	f.tracked[s.ID] = fo
 	return fo
 }
 
 // tellNoWaitEvent reports a server that does not show what it waits for.
-func (f *fleet) tellNoWaitEvent(fo *follower, now time.Time) {
+func (f *fleet) tellNoWaitEvent(fo *trackedServer, now time.Time) {
 	if fo.noWaitEvent != nil {
 		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", fo.noWaitEvent))
 	}
@@ -347,12 +347,12 @@ func (s *observation) shareNumber() {
 }
 
 // settled reports whether a server has come up, or will not listen.
-func (fo *follower) settled(now time.Time) bool {
+func (fo *trackedServer) settled(now time.Time) bool {
 	return fo.label != "" && (len(fo.Ports) > 0 && !fo.Waits || now.Sub(fo.since) > settleTime)
 }
 
 // key is the account of the server.
-func (fo *follower) key() accountKey {
+func (fo *trackedServer) key() accountKey {
 	if fo.number == otherNumber {
 		return accountKey{collector.OtherServer, collector.OtherServer}
 	}
@@ -364,7 +364,7 @@ func (fo *follower) key() accountKey {
 const maxTLSTries = 10
 
 // readTLS requests a probe on a server's TLS library once it has loaded one.
-func (f *fleet) readTLS(fo *follower, library server.Library) {
+func (f *fleet) readTLS(fo *trackedServer, library server.Library) {
 	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
 		return
 	}
@@ -374,7 +374,7 @@ func (f *fleet) readTLS(fo *follower, library server.Library) {
 
 // probed takes over the outcome of a requested probe.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
-	fo := f.followers[s.ID]
+	fo := f.tracked[s.ID]
 	switch {
 	case err == nil && (fo == nil || fo.tls):
 		f.unwanted = append(f.unwanted, id)
@@ -386,7 +386,7 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 		f.failed(s, now, noTLS(err))
 		return
 	}
-	passing := foreign.Unanswered(err)
+	passing := untrusted.Unanswered(err)
 	if fo.tlsTried == s.TLSLibrary && !passing && !errors.Is(err, server.ErrUntrusted) {
 		fo.tlsTries++
 		passing = fo.tlsTries < maxTLSTries
@@ -404,7 +404,7 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
 // learn takes over what became known of a server since the last look.
-func (f *fleet) learn(fo *follower, s observation, now time.Time) {
+func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
 	if s.DataDirectory == "" && fo.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
@@ -415,7 +415,7 @@ func (f *fleet) learn(fo *follower, s observation, now time.Time) {
 			s.Name = fo.Name // by its configuration, which is there
 		}
 	}
-	if foreign.Unanswered(s.noPlaces) {
+	if untrusted.Unanswered(s.noPlaces) {
 		s.places = fo.places
 	}
 	s.KeepPorts(fo.Server)
@@ -444,7 +444,7 @@ func (f *fleet) learn(fo *follower, s observation, now time.Time) {
 	if fo.number == otherNumber {
 		return
 	}
-	if foreign.Unanswered(before.noWaitEvent) && !foreign.Unanswered(s.noWaitEvent) {
+	if untrusted.Unanswered(before.noWaitEvent) && !untrusted.Unanswered(s.noWaitEvent) {
 		f.tellNoWaitEvent(fo, now)
 	}
 	f.tellNoQueryIDs(fo, now)
@@ -474,7 +474,7 @@ func (f *fleet) account(label, engine string, now time.Time) *account {
 // server, to server="other".
 func (f *fleet) fold(but accountKey, now time.Time) {
 	running := map[accountKey]bool{but: true, {collector.OtherServer, collector.OtherServer}: true}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		running[fo.key()] = true
 	}
 	var oldest accountKey
@@ -501,8 +501,8 @@ func (f *fleet) toOther(engine string, t *totals, now time.Time) {
 	f.account(collector.OtherServer, collector.OtherServer, now).ended.add(t)
 }
 
-// leave ends to follow a server that has ended; what was counted stays with its label.
-func (f *fleet) leave(fo *follower, now time.Time) {
+// untrack stops following a server that has ended; what was counted stays with its label.
+func (f *fleet) untrack(fo *trackedServer, now time.Time) {
 	f.drop(fo, now)
 	level := slog.LevelInfo
 	if fo.label == "" {
@@ -511,12 +511,12 @@ func (f *fleet) leave(fo *follower, now time.Time) {
 	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
 }
 
-// leftOut reports whether a server is not to be followed. One without series of its own is meant by the name that it
+// excluded reports whether a server is not to be followed. One without series of its own is meant by the name that it
 // would have.
-func (f *fleet) leftOut(fo *follower) bool {
+func (f *fleet) excluded(fo *trackedServer) bool {
 	label := fo.label
 	if fo.number == otherNumber {
-		w := f.wish(fo)
+		w := f.candidate(fo)
 		if label = w.name; w.provisional {
 			label = ""
 		}
@@ -524,9 +524,9 @@ func (f *fleet) leftOut(fo *follower) bool {
 	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && label != "" && f.deny.MatchString(label)
 }
 
-// leaveOut ends to follow a server that runs. Nothing of it is reported but, of one without series of its own, what it
+// exclude stops following a server that runs. Nothing of it is reported but, of one without series of its own, what it
 // did until then.
-func (f *fleet) leaveOut(fo *follower, now time.Time) {
+func (f *fleet) exclude(fo *trackedServer, now time.Time) {
 	if err := f.kernel.forget(fo.Server, fo.number); err != nil {
 		f.failed(fo.Server, now, err)
 		return
@@ -540,8 +540,8 @@ func (f *fleet) leaveOut(fo *follower, now time.Time) {
 }
 
 // drop gives up a server's number; what was counted stays with its label.
-func (f *fleet) drop(fo *follower, now time.Time) {
-	delete(f.followers, fo.ID)
+func (f *fleet) drop(fo *trackedServer, now time.Time) {
+	delete(f.tracked, fo.ID)
 	if fo.tls {
 		f.unwanted = append(f.unwanted, fo.probed)
 	}
@@ -555,7 +555,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 	}
 	if !t.nothing() {
 		if fo.label == "" {
-			fo.wish = f.wish(fo)
+			fo.candidate = f.candidate(fo)
 			fo.label = f.apart(fo, false)
 		}
 		f.account(fo.label, string(fo.Engine), now).ended.add(&t)
@@ -575,7 +575,7 @@ func (f *fleet) drop(fo *follower, now time.Time) {
 
 func (f *fleet) failed(s server.Server, now time.Time, err error) {
 	label := ""
-	if fo := f.followers[s.ID]; fo != nil {
+	if fo := f.tracked[s.ID]; fo != nil {
 		label = fo.label
 	}
 	if label == "" {
@@ -602,7 +602,7 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 // check lists the servers for --check.
 func (f *fleet) check() []exporterkit.CheckResult {
 	var results []exporterkit.CheckResult
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		label := fo.label
 		if label == "" {
 			label = fo.DefaultName()

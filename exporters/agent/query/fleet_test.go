@@ -13,10 +13,10 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/query/querytest"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // fakeKernel counts selects per server number.
@@ -119,7 +119,7 @@ func running(pid int, name string, ports ...uint16) observation {
 
 func (f *fleet) labels() []string {
 	var l []string
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		l = append(l, fo.label)
 	}
 	slices.Sort(l)
@@ -159,7 +159,7 @@ func TestFleetNamesByCgroup(t *testing.T) {
 		one, two := running(order[0], "", 5432), running(order[1], "", 5432)
 		one.Group, two.Group = "aaaaaaaa00000000", "bbbbbbbb00000000"
 		f.update([]observation{one, two}, begin)
-		if a, b := f.followers[one.ID].label, f.followers[two.ID].label; a != "postgresql-5432-aaaaaaaa" || b != "postgresql-5432-bbbbbbbb" {
+		if a, b := f.tracked[one.ID].label, f.tracked[two.ID].label; a != "postgresql-5432-aaaaaaaa" || b != "postgresql-5432-bbbbbbbb" {
 			t.Errorf("they are called %q and %q", a, b)
 		}
 	}
@@ -170,7 +170,7 @@ func TestFleetAdoptsAgain(t *testing.T) {
 	f, k := testFleet(10)
 	found := []observation{running(1, "a", 5432), running(2, "b", 5433)}
 	f.update(found, begin)
-	number := f.followers[found[0].ID].number
+	number := f.tracked[found[0].ID].number
 	for step, c := range []struct {
 		missed uint64
 		refuse error
@@ -199,7 +199,7 @@ func TestFleetWaitsForAName(t *testing.T) {
 	if got := f.labels(); !slices.Equal(got, []string{"postgresql-5432"}) {
 		t.Errorf("labels %q", got)
 	}
-	if got := k.ports[f.followers[server.ID{PID: 1, StartTicks: 1}].number]; !slices.Equal(got, []uint16{1000, 5432}) {
+	if got := k.ports[f.tracked[server.ID{PID: 1, StartTicks: 1}].number]; !slices.Equal(got, []uint16{1000, 5432}) {
 		t.Errorf("the kernel knows ports %v", got)
 	}
 	// One that never listens gets a name too.
@@ -250,11 +250,11 @@ func TestFleetRestart(t *testing.T) {
 	f, k := testFleet(10)
 	old := running(1, "a")
 	f.update([]observation{old}, begin)
-	k.selects[f.followers[old.ID].number] = 5
+	k.selects[f.tracked[old.ID].number] = 5
 	restarted := running(1, "a")
 	restarted.StartTicks = 99
 	f.update([]observation{restarted}, begin.Add(time.Second))
-	k.selects[f.followers[restarted.ID].number] = 2
+	k.selects[f.tracked[restarted.ID].number] = 2
 	c := &collected{f: f}
 	if got := querytest.Look(t, c, "a").Counts["select"]; got != 7 {
 		t.Errorf("%d statements after a restart, want 5 + 2", got)
@@ -307,7 +307,7 @@ func TestFleetAttachErrorOfClaimedName(t *testing.T) {
 	ended, running1 := at(running(1, "ended", 1), "/data", "aaaa", false), running(2, "runs", 2)
 	inPod := in(running(3, "", 5432), "u1", "c")
 	f.update([]observation{ended, running1, inPod}, begin)
-	k.selects[f.followers[ended.ID].number] = 1
+	k.selects[f.tracked[ended.ID].number] = 1
 	found := []observation{running1, inPod}
 	for pid, name := range map[int]string{10: "ended", 11: "runs", 12: "db/pg-1"} {
 		k.refuse[pid] = errNotThere
@@ -375,7 +375,7 @@ func TestFleetTLS(t *testing.T) {
 		t.Errorf("probes wanted: %+v", f.wanted)
 	}
 	f.probed(s.Server, fileID{}, server.ErrUntrusted, begin)
-	if f.attachErrors["a"] == nil || f.followers[s.ID].tls {
+	if f.attachErrors["a"] == nil || f.tracked[s.ID].tls {
 		t.Errorf("a refusal is not counted: %v", f.attachErrors)
 	}
 	f.probed(s.Server, fileID{inode: 7}, nil, begin)
@@ -388,7 +388,7 @@ func TestFleetTLS(t *testing.T) {
 
 // What timed out is retried soon: the TLS library, where the server writes what it waits for, and where its files are.
 func TestFleetAsksAgain(t *testing.T) {
-	for _, passing := range []error{foreign.ErrUnanswered, foreign.ErrTooMany} {
+	for _, passing := range []error{untrusted.ErrUnanswered, untrusted.ErrTooMany} {
 		f, k := testFleet(2)
 		s := running(1, "a", 1)
 		s.DataDirectory = "/data"
@@ -407,7 +407,7 @@ func TestFleetAsksAgain(t *testing.T) {
 		s.waitEvent, s.noWaitEvent = 0x1234, nil
 		s.places, s.noPlaces = nil, fmt.Errorf("devices: %w", passing)
 		f.update([]observation{s}, soon)
-		fo := f.followers[s.ID]
+		fo := f.tracked[s.ID]
 		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
 			t.Errorf("%v: %d probes wanted, it shows what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
 		}
@@ -431,7 +431,7 @@ func TestFleetAsksAgain(t *testing.T) {
 // What is requested once is not requested again, unless it timed out.
 func TestWaitEventIsAskedForAgain(t *testing.T) {
 	f, _ := testFleet(2)
-	q := &query{fleet: f, calls: foreign.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
+	q := &query{fleet: f, calls: untrusted.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
 	s := running(os.Getpid(), "a", 1)
 	s.StartTicks = 1 // it began with the machine
 	s.waitEvent = 0x1234
@@ -439,12 +439,12 @@ func TestWaitEventIsAskedForAgain(t *testing.T) {
 	if c := q.complete(s.Server); c.waitEvent != 0x1234 || c.noWaitEvent != nil {
 		t.Errorf("%#x, %v: want what is known", c.waitEvent, c.noWaitEvent)
 	}
-	f.followers[s.ID].noWaitEvent = foreign.ErrUnanswered
+	f.tracked[s.ID].noWaitEvent = untrusted.ErrUnanswered
 	if c := q.complete(s.Server); c.age <= 0 {
 		t.Errorf("it has run for %v", c.age)
 	}
 	// This program has no such variable.
-	if c := q.complete(s.Server); c.waitEvent == 0x1234 || foreign.Unanswered(c.noWaitEvent) {
+	if c := q.complete(s.Server); c.waitEvent == 0x1234 || untrusted.Unanswered(c.noWaitEvent) {
 		t.Errorf("%#x, %v: want another answer", c.waitEvent, c.noWaitEvent)
 	}
 }
@@ -455,14 +455,14 @@ func TestFleetAccountsBounded(t *testing.T) {
 	f, k := testFleet(2)
 	stays := running(1, "stays", 1)
 	f.update([]observation{stays}, begin)
-	k.selects[f.followers[stays.ID].number] = 3
+	k.selects[f.tracked[stays.ID].number] = 3
 	const servers = 1000
 	for pid := 2; pid < servers+2; pid++ {
 		s := running(pid, fmt.Sprint("s", pid), 5000)
 		now := begin.Add(time.Duration(pid) * time.Millisecond)
 		f.update([]observation{stays, s}, now)
 		if pid%2 == 0 { // every other one never has a statement
-			k.selects[f.followers[s.ID].number] = 1
+			k.selects[f.tracked[s.ID].number] = 1
 		}
 		f.update([]observation{stays}, now)
 		if len(f.accounts) > perSlot*f.limit+1 {
@@ -497,8 +497,8 @@ func TestFleetFull(t *testing.T) {
 		found = append(found, running(pid+1, ""))
 	}
 	f.update(found, begin)
-	if len(f.followers) != perSlot*f.limit || !f.full() {
-		t.Errorf("%d servers are followed, want %d", len(f.followers), perSlot*f.limit)
+	if len(f.tracked) != perSlot*f.limit || !f.full() {
+		t.Errorf("%d servers are followed, want %d", len(f.tracked), perSlot*f.limit)
 	}
 }
 
@@ -519,7 +519,7 @@ func TestFleetSomePorts(t *testing.T) {
 	s := running(1, "a", 5432, 6432)
 	s.DataDirectory = "/data"
 	f.update([]observation{s}, begin)
-	fo := f.followers[s.ID]
+	fo := f.tracked[s.ID]
 	some := s
 	some.Ports, some.MorePorts = []uint16{6432}, true
 	f.update([]observation{some}, begin.Add(time.Second))
@@ -550,13 +550,13 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	s.NoLibrary, s.TLSLibrary = false, server.Library{Path: "/lib/libssl.so.3", Inode: 7}
 	f.update([]observation{s}, soon)
 	f.probed(s.Server, fileID{inode: 7}, nil, soon)
-	if len(f.wanted) != 1 || !f.followers[s.ID].tls {
+	if len(f.wanted) != 1 || !f.tracked[s.ID].tls {
 		t.Errorf("probes wanted: %+v", f.wanted)
 	}
 	s.NoLibrary, s.TLSLibrary = true, server.Library{}
 	f.update([]observation{s}, soon)
-	if f.followers[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
-		t.Errorf("when its memory does not answer its library is %+v", f.followers[s.ID].TLSLibrary)
+	if f.tracked[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
+		t.Errorf("when its memory does not answer its library is %+v", f.tracked[s.ID].TLSLibrary)
 	}
 }
 

@@ -42,7 +42,7 @@ func defaultName(t testing.TB, q *query, pid int) string {
 	testkit.Eventually(t, testkit.Patience, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		for _, f := range q.fleet.followers {
+		for _, f := range q.fleet.tracked {
 			if f.PID == pid && f.label != "" {
 				name = f.label
 				return nil

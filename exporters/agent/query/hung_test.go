@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
 	"github.com/plumbline/plumbline/exporters/agent/query/querytest"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -35,7 +35,7 @@ func viewOf(t *testing.T) string {
 // and counted. It holds up neither a scrape nor the discovery of another server.
 func TestQueryHungFileSystem(t *testing.T) {
 	testkit.NeedBPF(t)
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	first := servertest.StartPostgres(t, map[string]string{"cluster_name": "hung", "autovacuum": "off"}, nil)
 	second := servertest.StartPostgres(t, map[string]string{"cluster_name": "second", "autovacuum": "off"}, nil)
 	procfs := viewOf(t)
@@ -50,7 +50,7 @@ func TestQueryHungFileSystem(t *testing.T) {
 	if err := errors.Join(problems...); err != nil {
 		t.Fatal(err)
 	}
-	calls := foreign.NewCalls(500*time.Millisecond, foreign.DefaultHanging)
+	calls := untrusted.NewCalls(500*time.Millisecond, untrusted.DefaultHanging)
 	c, err := New(collector.Options{Log: slog.New(slog.DiscardHandler), Node: "here", ProcFS: procfs, SysFS: "/sys", Calls: calls},
 		Options{ScanInterval: 100 * time.Millisecond})
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/nativehist"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // What is counted by query: by the identifier that the server itself gives to all statements of one form. The kernel
@@ -204,7 +204,7 @@ func (q *queries) relist(now time.Time, top int) {
 }
 
 // drain takes over what the kernel has counted of a server's queries, and makes room for further ones.
-func (f *fleet) drain(fo *follower, now time.Time) {
+func (f *fleet) drain(fo *trackedServer, now time.Time) {
 	a := f.accounts[fo.key()]
 	if f.top == 0 || fo.number == otherNumber || fo.Engine != server.PostgreSQL || a == nil {
 		return
@@ -221,7 +221,7 @@ func (f *fleet) drain(fo *follower, now time.Time) {
 	a.queries.relist(now, f.top)
 }
 
-func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
+func (f *fleet) takePlaces(fo *trackedServer, q *queries, now time.Time) error {
 	places, err := f.kernel.places(fo.number)
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (f *fleet) takePlaces(fo *follower, q *queries, now time.Time) error {
 }
 
 // makeRoom retires the places of the queries with the least time if few are free.
-func (f *fleet) makeRoom(fo *follower, q *queries, now time.Time) error {
+func (f *fleet) makeRoom(fo *trackedServer, q *queries, now time.Time) error {
 	all, used := int(queryPlaces(f.top)), 0
 	upTo := map[uint32]float64{} // time of those without series
 	for index, seen := range fo.seen {
@@ -296,7 +296,7 @@ func (f *fleet) makeRoom(fo *follower, q *queries, now time.Time) error {
 }
 
 // retirePlace makes a place unknown to the programs.
-func (f *fleet) retirePlace(fo *follower, index uint32, now time.Time) error {
+func (f *fleet) retirePlace(fo *trackedServer, index uint32, now time.Time) error {
 	err := f.kernel.retire(fo.number, index)
 	if err == nil {
 		fo.seen[index].retired = now
@@ -307,7 +307,7 @@ func (f *fleet) retirePlace(fo *follower, index uint32, now time.Time) error {
 // drainAll drains all servers, and forgets the queries that no server of theirs has a place for.
 func (f *fleet) drainAll(now time.Time) {
 	placed := map[*account]map[uint64]bool{}
-	drain := func(fo *follower) {
+	drain := func(fo *trackedServer) {
 		f.drain(fo, now)
 		a := f.accounts[fo.key()]
 		if placed[a] == nil {
@@ -317,11 +317,11 @@ func (f *fleet) drainAll(now time.Time) {
 			placed[a][seen.id] = true
 		}
 	}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		drain(fo)
 	}
 	for _, l := range f.leaving {
-		drain(l.follower)
+		drain(l.trackedServer)
 	}
 	for _, a := range f.accounts {
 		if a.queries != nil {
@@ -332,7 +332,7 @@ func (f *fleet) drainAll(now time.Time) {
 
 // occupied is how many places have a query.
 func (f *fleet) occupied() (n int) {
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		n += len(fo.seen)
 	}
 	return n
@@ -349,12 +349,12 @@ func (q *query) drain() {
 var errNoLayout = errors.New("the layout of its version's status is not known")
 
 // tellNoQueryIDs reports, once, a server whose query identifiers are not read.
-func (f *fleet) tellNoQueryIDs(fo *follower, now time.Time) {
+func (f *fleet) tellNoQueryIDs(fo *trackedServer, now time.Time) {
 	err := fo.noStatus
 	if err == nil && fo.status != 0 && fo.Version != "" && fo.StatusSize() == 0 {
 		err = fmt.Errorf("%s %s: %w", fo.Engine, fo.Version, errNoLayout)
 	}
-	if err == nil || foreign.Unanswered(err) || fo.noQueryIDs {
+	if err == nil || untrusted.Unanswered(err) || fo.noQueryIDs {
 		return
 	}
 	fo.noQueryIDs = true

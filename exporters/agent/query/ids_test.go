@@ -353,7 +353,7 @@ func TestNoQueryIDs(t *testing.T) {
 				return nil
 			})
 			q.mu.Lock()
-			for _, fo := range q.fleet.followers {
+			for _, fo := range q.fleet.tracked {
 				if fo.label != name {
 					continue
 				}
@@ -404,7 +404,7 @@ func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
 	s := running(1, "a", 5432)
 	s.status, s.Version = 0x1234, "15"
 	f.update([]observation{s}, begin)
-	return f, k, f.followers[s.ID].number
+	return f, k, f.tracked[s.ID].number
 }
 
 // counts is a place's amounts.
@@ -542,7 +542,7 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 	})
 	t.Run("two servers of one label", func(t *testing.T) {
 		f, k, number := fleetOfQueries(top)
-		old := f.followers[running(1, "a").ID]
+		old := f.tracked[running(1, "a").ID]
 		k.queries[number], k.marked[number] = []place{{0, 11, counts(1, 100)}, {1, 12, counts(1, 90)}, {2, 13, counts(1, 80)}}, 1
 		k.selects[number] = 3
 		f.drainAll(begin)
@@ -550,7 +550,7 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 		next.status, next.Version = old.status, old.Version
 		f.update([]observation{next}, begin)
 		k.queries[number] = []place{{0, 13, counts(1, 80)}}
-		k.queries[f.followers[next.ID].number] = []place{{2, 13, counts(1, 80)}}
+		k.queries[f.tracked[next.ID].number] = []place{{2, 13, counts(1, 80)}}
 		q := f.accounts[accountKey{"a", "postgresql"}].queries
 		f.drainAll(begin)
 		f.release(f.leaving[0], begin)
@@ -559,8 +559,8 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 		if q.tracked[13] == nil {
 			t.Error("the end of a server forgot what the next one has a place for")
 		}
-		k.queries[f.followers[next.ID].number] = nil
-		f.followers[next.ID].seen = nil
+		k.queries[f.tracked[next.ID].number] = nil
+		f.tracked[next.ID].seen = nil
 		q.tracked[11].series = nil // another one took it
 		f.drainAll(begin)
 		if q.tracked[11] != nil {

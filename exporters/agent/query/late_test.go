@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -21,7 +21,7 @@ import (
 func lookingAt(t *testing.T, procfs string) (*query, *fleet, []server.Candidate) {
 	t.Helper()
 	f, _ := testFleet(2)
-	calls := foreign.NewCalls(time.Hour, 8)
+	calls := untrusted.NewCalls(time.Hour, 8)
 	q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: collector.Options{ProcFS: procfs, SysFS: procfs},
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
 	candidates, err := q.scanner.Candidates()
@@ -44,7 +44,7 @@ func TestLateLook(t *testing.T) {
 		}
 		q, f, candidates := lookingAt(t, procfs)
 		q.lookAt(candidates, true, time.Millisecond)
-		if len(f.followers) != 0 {
+		if len(f.tracked) != 0 {
 			t.Fatal("it is followed without an answer")
 		}
 		if ended {
@@ -69,7 +69,7 @@ func TestLateLook(t *testing.T) {
 			return nil
 		})
 		q.mu.Lock()
-		if followed := len(f.followers) == 1; followed == ended || f.attachErrors["mariadb"] != nil {
+		if followed := len(f.tracked) == 1; followed == ended || f.attachErrors["mariadb"] != nil {
 			t.Errorf("ended %v: it is followed %v", ended, followed)
 		}
 		q.mu.Unlock()
@@ -90,13 +90,13 @@ func TestNoServerAfterAll(t *testing.T) {
 	s := running(7, "", 6379)
 	s.ID, s.Engine = candidates[0].ID, server.Redis
 	f.update([]observation{s}, begin)
-	if len(f.followers) != 1 {
+	if len(f.tracked) != 1 {
 		t.Fatal("it is not followed")
 	}
 	q.lookAt(candidates, false, testkit.Patience)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(f.followers) != 0 {
+	if len(f.tracked) != 0 {
 		t.Error("it is still followed")
 	}
 }

@@ -117,7 +117,7 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 		ended := a.ended
 		sums[key] = &ended
 	}
-	add := func(fo *follower) {
+	add := func(fo *trackedServer) {
 		if fo.label == "" || fo.number == otherNumber {
 			return
 		}
@@ -129,11 +129,11 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 			sum.add(&t)
 		}
 	}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		add(fo)
 	}
 	for _, l := range f.leaving {
-		add(l.follower)
+		add(l.trackedServer)
 	}
 	for key, sum := range sums {
 		if q := f.accounts[key].queries; q != nil {
@@ -162,7 +162,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 		volumes, _ = o.Volumes.Known()
 	}
 	unidentified := map[string]int{collector.ReasonDataDirectory: 0, collector.ReasonDevice: 0, collector.ReasonVolume: 0}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.label == "" {
 			continue // its statements are counted, and reported once it has a name
 		}
@@ -196,7 +196,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 	if rest != nil {
 		ch <- collector.Counter(processEventsLost, float64(rest.lost[bpf.QueryLossLOST_PROCESS_EVENTS]))
 	}
-	ch <- collector.Gauge(queryServers, float64(len(f.followers)))
+	ch <- collector.Gauge(queryServers, float64(len(f.tracked)))
 	ch <- collector.Gauge(queryDenied, float64(len(f.denied)))
 	ch <- collector.Counter(queryOverflows, float64(f.overflows))
 	ch <- collector.Gauge(queryUnfollowed, float64(f.unfollowed))
@@ -212,7 +212,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 }
 
 // sendInfo reports who a server is.
-func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string) {
+func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *trackedServer, node string) {
 	var p pod.Pod
 	var uid string
 	if known := f.podOf(fo); known != nil {
@@ -224,7 +224,7 @@ func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *follower, node string)
 
 // sendFollowed reports how many tasks of each server are followed, by a snapshot.
 func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
 			ch <- collector.Gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.Engine))
 		}
@@ -236,7 +236,7 @@ func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.Ma
 
 // sendUncounted reports for how long processes worked on what was not counted.
 func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
 			ch <- collector.Counter(queryUncounted, float64(fo.uncounted)/1e9, fo.label, string(fo.Engine))
 		}
@@ -247,7 +247,7 @@ func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 }
 
 // unidentified returns why it is not known on which volume a server's data is; empty if it is.
-func (fo *follower) unidentified(volumes []volume.Found) string {
+func (fo *trackedServer) unidentified(volumes []volume.Found) string {
 	if fo.DataDirectory == "" {
 		return collector.ReasonDataDirectory
 	}
@@ -264,7 +264,7 @@ func (fo *follower) unidentified(volumes []volume.Found) string {
 }
 
 // sendVolumes reports which devices a server lies on, as far as they are block devices.
-func (fo *follower) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
+func (fo *trackedServer) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
 	if fo.number == otherNumber {
 		return
 	}

@@ -36,7 +36,7 @@ func TestFleetReadsNotWhole(t *testing.T) {
 	f, fake := testFleet(10)
 	found := []observation{running(1, "a"), running(2, "b")}
 	f.update(found, begin)
-	a, b := f.followers[found[0].ID].number, f.followers[found[1].ID].number
+	a, b := f.tracked[found[0].ID].number, f.tracked[found[1].ID].number
 	fake.selects[a], fake.selects[b] = 5, 7
 	k := partialKernel{fake, map[uint32]bool{}}
 	f.kernel = k
@@ -90,7 +90,7 @@ func TestUnidentifiedServers(t *testing.T) {
 		collector.ReasonDevice:        func() observation { return known },
 		collector.ReasonDataDirectory: func() observation { return observation{} },
 	} {
-		if got := (&follower{observation: s()}).unidentified(volumes); got != want {
+		if got := (&trackedServer{observation: s()}).unidentified(volumes); got != want {
 			t.Errorf("%q is missing, want %q", got, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestUnidentifiedServers(t *testing.T) {
 	s.places = append(place("/v/pg"), serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/one"}},
 		serverPlace{"tablespace", "sda", "8:0", volume.Place{Device: "8:0", Path: "/v/two"}})
 	ch := make(chan prometheus.Metric, 10)
-	(&follower{observation: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
+	(&trackedServer{observation: s, label: "s", number: 1}).sendVolumes(ch, volumes, "n")
 	if len(ch) != 3 {
 		t.Errorf("%d series of places", len(ch))
 	}

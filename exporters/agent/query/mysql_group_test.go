@@ -80,10 +80,10 @@ func TestQueryGalera(t *testing.T) {
 	testkit.Eventually(t, testkit.Patience, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if n := len(q.fleet.followers); n != len(pids) {
+		if n := len(q.fleet.tracked); n != len(pids) {
 			return fmt.Errorf("%d servers are followed", n)
 		}
-		for _, fo := range q.fleet.followers {
+		for _, fo := range q.fleet.tracked {
 			if len(fo.Ports) == 0 || fo.Waits {
 				return fmt.Errorf("the ports of process %d: %v", fo.PID, fo.Ports)
 			}

@@ -38,8 +38,8 @@ const (
 	shortGroup = 8
 )
 
-// wish is what a server is to be called, before it is distinguished from others of the same name.
-type wish struct {
+// candidate is what a server is to be called, before it is distinguished from others of the same name.
+type candidate struct {
 	name string
 	// provisional is true if a better name may become known; only names of pods change otherwise.
 	provisional bool
@@ -101,7 +101,7 @@ func (f *fleet) identified(pods map[string]pod.Pod, now time.Time) {
 // uids returns the pods that the followed servers are in.
 func (f *fleet) uids() []string {
 	var uids []string
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.pod.UID != "" && !slices.Contains(uids, fo.pod.UID) {
 			uids = append(uids, fo.pod.UID)
 		}
@@ -112,27 +112,27 @@ func (f *fleet) uids() []string {
 // naming names the servers that can be named, and names again those whose name has become known.
 func (f *fleet) naming(now time.Time) {
 	f.share(now)
-	var due []*follower
-	for _, fo := range f.followers {
+	var due []*trackedServer
+	for _, fo := range f.tracked {
 		if fo.number != otherNumber && f.nameable(fo, now) {
 			due = append(due, fo)
 		}
 	}
-	slices.SortFunc(due, func(a, b *follower) int { return compareIDs(a.ID, b.ID) })
-	due = slices.DeleteFunc(due, func(fo *follower) bool {
-		w := f.wish(fo)
+	slices.SortFunc(due, func(a, b *trackedServer) int { return compareIDs(a.ID, b.ID) })
+	due = slices.DeleteFunc(due, func(fo *trackedServer) bool {
+		w := f.candidate(fo)
 		if fo.label != "" && !fo.better(w) {
 			return true
 		}
-		fo.wish = w
+		fo.candidate = w
 		return false
 	})
 	claims := map[string]int{}
 	for _, fo := range due {
-		claims[fo.wish.name]++
+		claims[fo.candidate.name]++
 	}
 	for _, fo := range due {
-		label := f.apart(fo, claims[fo.wish.name] > 1)
+		label := f.apart(fo, claims[fo.candidate.name] > 1)
 		if fo.label != "" {
 			f.rename(fo, label, now)
 			continue
@@ -141,26 +141,26 @@ func (f *fleet) naming(now time.Time) {
 		f.account(fo.label, string(fo.Engine), now)
 		f.log.Info("following a database server", "server", fo.label, "engine", fo.Engine, "pid", fo.PID, "version", fo.Version)
 	}
-	for _, fo := range f.followers {
-		if fo.label != "" && f.leftOut(fo) {
-			f.leaveOut(fo, now)
+	for _, fo := range f.tracked {
+		if fo.label != "" && f.excluded(fo) {
+			f.exclude(fo, now)
 		}
 	}
 }
 
 // better reports whether a server that has a name is to get another one. One that is in no pod only gets the name that
 // was waited for: its ports, and so a provisional name, may change.
-func (fo *follower) better(w wish) bool {
-	certain := fo.wish.provisional && !w.provisional
-	if fo.wish.name == w.name && (!certain || fo.label == w.name) {
-		fo.wish.provisional = fo.wish.provisional && w.provisional
+func (fo *trackedServer) better(w candidate) bool {
+	certain := fo.candidate.provisional && !w.provisional
+	if fo.candidate.name == w.name && (!certain || fo.label == w.name) {
+		fo.candidate.provisional = fo.candidate.provisional && w.provisional
 		return false
 	}
 	return fo.pod.UID != "" || certain
 }
 
 // nameable reports whether a server has come up, or will not, and its name is known, or will not be.
-func (f *fleet) nameable(fo *follower, now time.Time) bool {
+func (f *fleet) nameable(fo *trackedServer, now time.Time) bool {
 	if fo.label != "" || now.Sub(fo.since) >= settleTime {
 		return true
 	}
@@ -168,7 +168,7 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 		_, known := f.pods[fo.pod.UID]
 		return known && fo.up(now)
 	}
-	if fo.DataID == "" && f.kept(f.wish(fo).name, fo) {
+	if fo.DataID == "" && f.kept(f.candidate(fo).name, fo) {
 		return false // it may be the one, and not be in its data directory yet
 	}
 	if fo.NoName {
@@ -179,7 +179,7 @@ func (f *fleet) nameable(fo *follower, now time.Time) bool {
 
 // up reports whether a server listens, or has had the time to. A process that worked for longer before it became the
 // server has no data directory yet.
-func (fo *follower) up(now time.Time) bool {
+func (fo *trackedServer) up(now time.Time) bool {
 	return len(fo.Ports) > 0 || now.Sub(fo.since) >= settleTime || fo.DataDirectory != "" && now.Sub(fo.began) >= settleTime
 }
 
@@ -188,7 +188,7 @@ func (fo *follower) up(now time.Time) bool {
 func (f *fleet) share(now time.Time) {
 	servers := map[string]int{}
 	there := map[string]bool{}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.pod.UID == "" {
 			continue
 		}
@@ -210,20 +210,20 @@ func (f *fleet) share(now time.Time) {
 	}
 }
 
-// wish returns what a server is to be called, by what is known now.
-func (f *fleet) wish(fo *follower) wish {
+// candidate returns what a server is to be called, by what is known now.
+func (f *fleet) candidate(fo *trackedServer) candidate {
 	if fo.pod.UID != "" {
 		return f.podWish(fo)
 	}
 	if name := clean(fo.Name); name != "" {
 		name = f.ofNoPod(name)
-		w := wish{name, true}
+		w := candidate{name, true}
 		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is
 		// kept any more.
-		w.provisional = fo.NoName || fo.DataID == "" && (fo.wish == w && fo.label != name || f.kept(name, fo))
+		w.provisional = fo.NoName || fo.DataID == "" && (fo.candidate == w && fo.label != name || f.kept(name, fo))
 		return w
 	}
-	return wish{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
+	return candidate{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
 }
 
 // ofNoPod makes a name that a server gave itself none of a pod's.
@@ -241,15 +241,15 @@ func (f *fleet) claimed(s server.Server) string {
 	if own := clean(s.Name); own != "" {
 		name = f.ofNoPod(own)
 	}
-	if f.taken(name, &follower{observation: observation{Server: s}}) {
+	if f.taken(name, &trackedServer{observation: observation{Server: s}}) {
 		return collector.OtherServer
 	}
 	return name
 }
 
-func (f *fleet) podWish(fo *follower) wish {
+func (f *fleet) podWish(fo *trackedServer) candidate {
 	p, known := f.pods[fo.pod.UID]
-	w := wish{ofPod + fo.pod.UID, !known}
+	w := candidate{ofPod + fo.pod.UID, !known}
 	if known {
 		w.name = p.Namespace + "/" + p.Name
 	}
@@ -271,8 +271,8 @@ func (f *fleet) podWish(fo *follower) wish {
 // apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several
 // gets which label follows from their data directories or, where these are not known, their cgroups, not from the order
 // in which they began, unless neither is known.
-func (f *fleet) apart(fo *follower, several bool) string {
-	base := fo.wish.name
+func (f *fleet) apart(fo *trackedServer, several bool) string {
+	base := fo.candidate.name
 	if !several && !f.taken(base, fo) {
 		return base
 	}
@@ -292,17 +292,17 @@ func (f *fleet) apart(fo *follower, several bool) string {
 
 // kept reports whether a name is kept for another server than the one at hand: one outside of pods that ended and may
 // come back. A pod's name is the pod's, whatever runs in it.
-func (f *fleet) kept(name string, fo *follower) bool {
+func (f *fleet) kept(name string, fo *trackedServer) bool {
 	a := f.accounts[accountKey{name, string(fo.Engine)}]
 	return fo.pod.UID == "" && fo.label != name && a != nil && a.owner != nil && !a.owner.same(fo.identity())
 }
 
 // taken reports whether a name is another server's, which runs or may come back.
-func (f *fleet) taken(name string, but *follower) bool {
+func (f *fleet) taken(name string, but *trackedServer) bool {
 	if name == collector.OtherServer || f.kept(name, but) {
 		return true
 	}
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo != but && fo.label == name {
 			return true
 		}
@@ -311,7 +311,7 @@ func (f *fleet) taken(name string, but *follower) bool {
 }
 
 // rename gives a server another label; what was counted goes along.
-func (f *fleet) rename(fo *follower, label string, now time.Time) {
+func (f *fleet) rename(fo *trackedServer, label string, now time.Time) {
 	if label == fo.label {
 		return
 	}
@@ -347,8 +347,8 @@ func (f *fleet) rename(fo *follower, label string, now time.Time) {
 
 // provisional returns how many servers have a name that may change, and untrusted how many only seem to be in a pod.
 func (f *fleet) provisional() (provisional, untrusted int) {
-	for _, fo := range f.followers {
-		if fo.label != "" && fo.wish.provisional {
+	for _, fo := range f.tracked {
+		if fo.label != "" && fo.candidate.provisional {
 			provisional++
 		}
 		if fo.untrusted {

@@ -66,7 +66,7 @@ func TestNamesDoNotFollowOrder(t *testing.T) {
 				}
 				f.update(found, begin)
 				for _, s := range found {
-					if got := f.followers[s.ID].label; got != c.want[s.PID] {
+					if got := f.tracked[s.ID].label; got != c.want[s.PID] {
 						t.Errorf("backwards %v: process %d is %q, want %q", backwards, s.PID, got, c.want[s.PID])
 					}
 				}
@@ -122,7 +122,7 @@ func TestNameComesLate(t *testing.T) {
 	f.onCluster = true
 	s := in(running(1, "", 5432), "u1", "c")
 	f.update([]observation{s}, begin)
-	number := f.followers[s.ID].number
+	number := f.tracked[s.ID].number
 	k.selects[number] = 5
 	if got := f.labels(); !slices.Equal(got, []string{""}) {
 		t.Errorf("at first it is %q", got)
@@ -152,7 +152,7 @@ func TestNameComesLate(t *testing.T) {
 	wants("by the API", 12*time.Minute, map[string]pod.Pod{"u1": pg1}, "db/pg-1", 7, 0)
 	wants("while it is away", 20*time.Minute, nil, "db/pg-1", 7, 0)
 	wants("by the logs again", 21*time.Minute, map[string]pod.Pod{"u1": {Namespace: "db", Name: "pg-1"}}, "db/pg-1", 7, 0)
-	if p := f.podOf(f.followers[s.ID]); p == nil || p.Owner != "pg" {
+	if p := f.podOf(f.tracked[s.ID]); p == nil || p.Owner != "pg" {
 		t.Errorf("what the API returned is forgotten: %+v", p)
 	}
 	if f.renamed != 1 {
@@ -166,7 +166,7 @@ func TestNameComesLate(t *testing.T) {
 	again := in(running(2, "", 5432), "u9", "d")
 	f.update([]observation{again}, begin.Add(22*time.Minute))
 	f.identified(map[string]pod.Pod{"u9": pg1}, begin.Add(22*time.Minute))
-	k.selects[f.followers[again.ID].number] = 3
+	k.selects[f.tracked[again.ID].number] = 3
 	if got := querytest.Look(t, &collected{f: f}, "db/pg-1").Counts["select"]; got != 10 {
 		t.Errorf("%d statements after a restart, want 7 + 3", got)
 	}
@@ -179,11 +179,11 @@ func TestNameComesBack(t *testing.T) {
 	f.pods = map[string]pod.Pod{"u1": pg1}
 	first := in(running(1, "", 5432), "u1", "c")
 	f.update([]observation{first}, begin)
-	k.selects[f.followers[first.ID].number] = 5
+	k.selects[f.tracked[first.ID].number] = 5
 	querytest.Look(t, &collected{f: f}, "db/pg-1")
 	second := in(running(2, "", 5432), "u2", "d")
 	f.update([]observation{second}, begin.Add(time.Minute))
-	k.selects[f.followers[second.ID].number] = 2
+	k.selects[f.tracked[second.ID].number] = 2
 	f.update([]observation{second}, begin.Add(2*time.Minute))
 	if got := querytest.Look(t, &collected{f: f}, "uid:u2").Counts["select"]; got != 2 {
 		t.Errorf("%d statements under the provisional name", got)
@@ -202,7 +202,7 @@ func TestServersOfOnePod(t *testing.T) {
 	f.pods = map[string]pod.Pod{"u2": two}
 	a := in(running(1, "", 5432), "u2", strings.Repeat("a", 64))
 	f.update([]observation{a}, begin)
-	k.selects[f.followers[a.ID].number] = 4
+	k.selects[f.tracked[a.ID].number] = 4
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0"}) {
 		t.Errorf("alone: %q", got)
 	}
@@ -299,7 +299,7 @@ func TestNameIsKept(t *testing.T) {
 			f, k := testFleet(10)
 			first := main(1, database, "aaaa", false)
 			f.update([]observation{first}, begin)
-			k.selects[f.followers[first.ID].number] = 5
+			k.selects[f.tracked[first.ID].number] = 5
 			now := begin.Add(time.Minute)
 			f.update([]observation{c.next}, now)
 			now = now.Add(settleTime)
@@ -307,7 +307,7 @@ func TestNameIsKept(t *testing.T) {
 			if got := f.labels(); !slices.Equal(got, []string{c.want}) {
 				t.Fatalf("the next one is %q, want %q", got, c.want)
 			}
-			k.selects[f.followers[c.next.ID].number] = 3
+			k.selects[f.tracked[c.next.ID].number] = 3
 			want := uint64(5)
 			if c.want == "main" {
 				want += 3
@@ -320,7 +320,7 @@ func TestNameIsKept(t *testing.T) {
 			}
 			again := main(3, database, "aaaa", false)
 			f.update([]observation{c.next, again}, now.Add(time.Second))
-			if got := f.followers[again.ID].label; got != "main" {
+			if got := f.tracked[again.ID].label; got != "main" {
 				t.Errorf("when it comes back it is %q", got)
 			}
 		})
@@ -350,7 +350,7 @@ func TestKeptNameComesBack(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
 	f.update([]observation{first}, begin)
-	k.selects[f.followers[first.ID].number] = 5
+	k.selects[f.tracked[first.ID].number] = 5
 	hung := running(2, "main", 5432)
 	now := begin.Add(time.Minute)
 	wants := func(s observation, label string, provisional int) {
@@ -366,7 +366,7 @@ func TestKeptNameComesBack(t *testing.T) {
 	wants(hung, "", 0)
 	now = now.Add(settleTime)
 	wants(hung, "main-2", 1)
-	k.selects[f.followers[hung.ID].number] = 3
+	k.selects[f.tracked[hung.ID].number] = 3
 	now = now.Add(time.Minute)
 	wants(at(hung, "/data", "aaaa", false), "main", 0)
 	if got := querytest.Look(t, &collected{f: f}, "main"); got.Counts["select"] != 8 || len(f.accounts) != 1 {
@@ -379,7 +379,7 @@ func TestKeptNameIsNotInherited(t *testing.T) {
 	f, k := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
 	f.update([]observation{first}, begin)
-	k.selects[f.followers[first.ID].number] = 5
+	k.selects[f.tracked[first.ID].number] = 5
 	other := running(2, "main", 5432)
 	for _, after := range []time.Duration{0, settleTime, 2 * collector.KeepTime} {
 		f.update([]observation{other}, begin.Add(after))
@@ -500,15 +500,15 @@ func TestOwnerOfUnknownDirectory(t *testing.T) {
 			f, k := testFleet(10)
 			f.update([]observation{c.first}, begin)
 			f.update([]observation{c.first}, begin.Add(settleTime))
-			k.selects[f.followers[c.first.ID].number] = 5
+			k.selects[f.tracked[c.first.ID].number] = 5
 			now := begin.Add(time.Minute)
 			f.update([]observation{c.next}, now)
-			label := f.followers[c.next.ID].label
+			label := f.tracked[c.next.ID].label
 			if (label == "main") != c.owner {
 				t.Errorf("at first it is %q", label)
 			}
 			f.update([]observation{c.next}, now.Add(settleTime))
-			k.selects[f.followers[c.next.ID].number] = 3
+			k.selects[f.tracked[c.next.ID].number] = 3
 			want, name := uint64(8), "main"
 			if !c.owner {
 				if want, name = 5, "main-2"; c.next.Group != "" {
@@ -538,7 +538,7 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	if n, _ := f.provisional(); n != 1 || !slices.Equal(f.labels(), []string{"postgresql:/data"}) {
 		t.Errorf("without an answer it is %q, %d provisional names", f.labels(), n)
 	}
-	k.selects[f.followers[s.ID].number] = 5
+	k.selects[f.tracked[s.ID].number] = 5
 	now := begin.Add(2 * settleTime)
 	if !f.due(s.ID, now) {
 		t.Error("it is not queried again")
@@ -551,7 +551,7 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	}
 	s.Name, s.NoName = "", true // and hangs again
 	f.update([]observation{s}, now.Add(time.Minute))
-	if fo := f.followers[s.ID]; fo.label != "main" || fo.Name != "main" || fo.unanswered() {
+	if fo := f.tracked[s.ID]; fo.label != "main" || fo.Name != "main" || fo.unanswered() {
 		t.Errorf("later it is %q, called %q", fo.label, fo.Name)
 	}
 }
@@ -563,11 +563,11 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	f.onCluster, f.pods = true, map[string]pod.Pod{"u2": two}
 	first := in(running(1, "", 5432), "u2", strings.Repeat("a", 64))
 	f.update([]observation{first}, begin)
-	old := f.followers[first.ID].number
+	old := f.tracked[first.ID].number
 	k.selects[old], k.marked[old] = 3, 1
 	next := in(running(2, "", 5432), "u2", strings.Repeat("a", 64))
 	f.update([]observation{next}, begin.Add(time.Minute))
-	k.selects[f.followers[next.ID].number] = 2
+	k.selects[f.tracked[next.ID].number] = 2
 	k.selects[old] = 4 // by a session that is left
 	c := &collected{f: f}
 	if got := querytest.Look(t, c, "db/two-0").Counts["select"]; got != 9 {
@@ -575,7 +575,7 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	}
 	beside := in(running(3, "", 3306), "u2", strings.Repeat("b", 64))
 	f.update([]observation{next, beside}, begin.Add(2*time.Minute))
-	label := f.followers[next.ID].label
+	label := f.tracked[next.ID].label
 	if label == "db/two-0" || f.renamed == 0 {
 		t.Fatalf("it is still %q", label)
 	}

@@ -18,7 +18,7 @@ const goneAfter = 2
 
 // leaving is a server that ended, whose number is not free yet.
 type leaving struct {
-	*follower
+	*trackedServer
 	// unseen is how many walks in a row have found nobody with the number.
 	unseen int
 }
@@ -48,15 +48,15 @@ func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
 }
 
 // retire keeps the number of a server that is not followed any more until nobody bears it.
-func (f *fleet) retire(fo *follower) {
+func (f *fleet) retire(fo *trackedServer) {
 	if fo.number != otherNumber {
-		f.leaving = append(f.leaving, &leaving{follower: fo})
+		f.leaving = append(f.leaving, &leaving{trackedServer: fo})
 	}
 }
 
 // counted takes over the counts of a snapshot for each server, and frees the numbers that nobody bears any more.
 func (f *fleet) counted(c *snapshot, now time.Time) {
-	for _, fo := range f.followers {
+	for _, fo := range f.tracked {
 		if fo.number != otherNumber {
 			fo.uncounted += c.uncounted[fo.number]
 		}
@@ -83,7 +83,7 @@ func (f *fleet) counted(c *snapshot, now time.Time) {
 // release frees a number. What was counted under it after its server's end is that server's or, if nothing is kept of
 // that any more, in server="other".
 func (f *fleet) release(l *leaving, now time.Time) {
-	f.drain(l.follower, now)
+	f.drain(l.trackedServer, now)
 	t, err := f.kernel.read(l.number)
 	switch a := f.accounts[l.key()]; {
 	case a != nil:

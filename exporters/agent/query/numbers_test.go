@@ -16,7 +16,7 @@ func TestNumberOfOrphans(t *testing.T) {
 	f, k := testFleet(1)
 	first := running(1, "first", 1)
 	f.update([]observation{first}, begin)
-	number := f.followers[first.ID].number
+	number := f.tracked[first.ID].number
 	k.selects[number], k.marked[number] = 3, 1
 	victim := running(2, "victim", 2)
 	f.update([]observation{victim}, begin.Add(time.Second))
@@ -31,7 +31,7 @@ func TestNumberOfOrphans(t *testing.T) {
 	k.marked[number] = 0
 	next := running(3, "next", 3)
 	f.update([]observation{victim, next}, begin.Add(2*time.Second))
-	if fo := f.followers[next.ID]; fo.number != number || fo.label != "next" {
+	if fo := f.tracked[next.ID]; fo.number != number || fo.label != "next" {
 		t.Errorf("the next server is %q with number %d, want number %d", fo.label, fo.number, number)
 	}
 	k.selects[number] = 7
@@ -47,7 +47,7 @@ func TestNumbersOfManyByOneWalk(t *testing.T) {
 	f, k := testFleet(1)
 	first := running(1, "first", 1)
 	f.update([]observation{first}, begin)
-	k.marked[f.followers[first.ID].number] = 1
+	k.marked[f.tracked[first.ID].number] = 1
 	for pid := range 3 {
 		f.update([]observation{running(pid+2, "", 2), running(pid+5, "", 3), running(pid+8, "", 4)}, begin.Add(time.Duration(pid+1)*time.Second))
 	}
@@ -62,7 +62,7 @@ func TestNumberIsFreedByWalks(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)
 	f.update([]observation{s}, begin)
-	number := f.followers[s.ID].number
+	number := f.tracked[s.ID].number
 	k.selects[number] = 1
 	f.update(nil, begin)
 	now := begin
@@ -93,7 +93,7 @@ func TestNumberOfForgottenServer(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 1)
 	f.update([]observation{s}, begin)
-	number := f.followers[s.ID].number
+	number := f.tracked[s.ID].number
 	f.update(nil, begin)
 	k.selects[number] = 4
 	f.counted(&snapshot{}, begin)
@@ -108,11 +108,11 @@ func TestNumbersInTurn(t *testing.T) {
 	f, k := testFleet(3)
 	a, b := running(1, "a", 1), running(2, "b", 2)
 	f.update([]observation{a}, begin)
-	first := f.followers[a.ID].number
+	first := f.tracked[a.ID].number
 	f.update([]observation{b}, begin)
 	f.counted(&snapshot{}, begin)
 	f.counted(&snapshot{}, begin)
-	second := f.followers[b.ID].number
+	second := f.tracked[b.ID].number
 	if second == first || !slices.Equal(f.free, []uint32{3, first}) {
 		t.Errorf("numbers %d and %d, free are %v", first, second, f.free)
 	}

@@ -95,7 +95,7 @@ func nameIn(t *testing.T, q *query, root string) string {
 	testkit.Eventually(t, testkit.Patience, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		for _, f := range q.fleet.followers {
+		for _, f := range q.fleet.tracked {
 			is, err := os.Stat(fmt.Sprintf("/proc/%d/root/", f.PID))
 			if err == nil && os.SameFile(is, want) && f.label != "" {
 				name = f.label

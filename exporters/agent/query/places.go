@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -22,7 +22,7 @@ type serverPlace struct {
 
 // placesOf finds the block devices that a server's files are on. On a file system without a device (tmpfs, overlay,
 // network) there is none. It returns an error if there was no answer in time.
-func placesOf(o collector.Options, calls *foreign.Calls, s server.Server) ([]serverPlace, error) {
+func placesOf(o collector.Options, calls *untrusted.Calls, s server.Server) ([]serverPlace, error) {
 	files := []struct {
 		purpose string
 		server.Storage
@@ -33,7 +33,7 @@ func placesOf(o collector.Options, calls *foreign.Calls, s server.Server) ([]ser
 			server.Storage
 		}{"tablespace", t})
 	}
-	return foreign.AskFor(calls, s.Owner(), fmt.Sprintf("devices of process %d", s.PID), func() ([]serverPlace, error) {
+	return untrusted.Call(calls, s.Owner(), fmt.Sprintf("devices of process %d", s.PID), func() ([]serverPlace, error) {
 		devices := volume.NewDevices(o.ProcFS, o.SysFS)
 		var places []serverPlace
 		for _, f := range files {

@@ -16,9 +16,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -112,7 +112,7 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 			p.links = append(p.links, l)
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
-			k.Features.Lacks(platform.ServerNotices, err)
+			k.Features.Lacks(platform.ServerProcessEvents, err)
 		default:
 			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", name, err))
 		}
@@ -301,8 +301,8 @@ func (k kernelSide) mark(a bpf.QueryAdoption) (marked uint32, err error) {
 
 // readTLS makes a server's encrypted connections readable, if its program and library may be
 // trusted. It takes as long as the kernel needs for probes.
-func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, error) {
-	library, err := foreign.AskFor(calls, s.Owner(), fmt.Sprintf("TLS library of process %d", s.PID), func() (*os.File, error) {
+func (k kernelSide) readTLS(s server.Server, calls *untrusted.Calls) (fileID, error) {
+	library, err := untrusted.Call(calls, s.Owner(), fmt.Sprintf("TLS library of process %d", s.PID), func() (*os.File, error) {
 		return k.names.OpenTrusted(k.procfs, s.PID, s.TLSLibrary)
 	})
 	if err != nil {
@@ -316,11 +316,11 @@ func (k kernelSide) readTLS(s server.Server, calls *foreign.Calls) (fileID, erro
 func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
 
 // variable finds a variable of a server's program; "" is none, at 0.
-func (k kernelSide) variable(s server.Server, variable string, calls *foreign.Calls) (uint64, error) {
+func (k kernelSide) variable(s server.Server, variable string, calls *untrusted.Calls) (uint64, error) {
 	if variable == "" {
 		return 0, nil
 	}
-	return foreign.AskFor(calls, s.Owner(), fmt.Sprintf("program of process %d", s.PID), func() (uint64, error) {
+	return untrusted.Call(calls, s.Owner(), fmt.Sprintf("program of process %d", s.PID), func() (uint64, error) {
 		return server.VariableAddress(k.procfs, s.PID, variable)
 	})
 }

@@ -18,9 +18,9 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -67,10 +67,10 @@ type query struct {
 	stats    bpfstats.Stats
 	events   *ringbuf.Reader
 	kernel   kernelSide
-	calls    *foreign.Calls
+	calls    *untrusted.Calls
 	scanner  *server.Scanner
-	notices  *notices
-	strange  *strangers
+	arrivals *processEvents
+	unknown  *unknownListeners
 	stop     context.CancelFunc
 	wait     sync.WaitGroup
 
@@ -125,7 +125,7 @@ func New(o collector.Options, own Options) (collector.Collector, error) {
 	return &query{
 		// Any user that can start processes can cause lines in this log.
 		log: slog.New(collector.NewBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, own: own, calls: calls,
-		deny: deny, scanner: scanner, notices: newNotices(), strange: newStrangers(scanner),
+		deny: deny, scanner: scanner, arrivals: newProcessEvents(), unknown: newUnknownListeners(scanner),
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
@@ -166,18 +166,18 @@ func (q *query) Start(ctx context.Context) error {
 	if q.options.Volumes != nil {
 		q.options.Volumes.Start(ctx, q.calls)
 	}
-	q.walk(foreign.DefaultPatience * 3)
+	q.walk(untrusted.DefaultTimeout * 3)
 	q.probing.await(probesAtStart)
-	q.strange.look(q.log, namespacesAtStart)
+	q.unknown.look(q.log, namespacesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
-	q.wait.Go(func() { q.notices.listen(events, namespace == initialPIDNamespace) })
+	q.wait.Go(func() { q.arrivals.listen(events, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
 		<-ctx.Done()
 		events.Close()
 	})
 	q.wait.Go(func() { q.follow(ctx) })
 	q.wait.Go(func() {
-		collector.Every(ctx, q.log, q.own.ScanInterval, nil, func() { q.strange.look(q.log, namespacesAtOnce) })
+		collector.Every(ctx, q.log, q.own.ScanInterval, nil, func() { q.unknown.look(q.log, namespacesAtOnce) })
 	})
 	if q.own.Top > 0 {
 		q.wait.Go(func() { collector.Every(ctx, q.log, drainInterval, nil, q.drain) })
@@ -205,7 +205,7 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	q.fleet.sendFollowed(ch, now.tasks)
 	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
-	q.strange.send(ch, q.options.Node)
+	q.unknown.send(ch, q.options.Node)
 	collector.SendUnidentified(ch, q.options.Node, collector.KindLine, map[string]int{collector.ReasonStat: q.scanner.Unread()})
 	return errors.Join(
 		readErr,
@@ -227,7 +227,7 @@ func (q *query) label(number uint32) (label, engine string) {
 func (q *query) servers() (all []collector.RunningServer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, fo := range q.fleet.followers {
+	for _, fo := range q.fleet.tracked {
 		if fo.label != "" && fo.number != otherNumber {
 			all = append(all, collector.RunningServer{Pid: fo.PID, Label: fo.label})
 		}
@@ -272,7 +272,7 @@ func (q *query) Check() []exporterkit.CheckResult {
 	defer q.mu.Unlock()
 	results := q.programs.check()
 	results = append(results, q.fleet.check()...)
-	results = append(results, q.strange.check())
+	results = append(results, q.unknown.check())
 	if q.scanning != nil {
 		results = append(results, exporterkit.CheckResult{Part: "query: discovery", Err: inShort(q.scanning), Optional: true,
 			Note: "volume, version or port of a server are unknown"})

@@ -36,7 +36,7 @@ func encrypted(t *testing.T, url string) *pgx.Conn {
 func (q *query) isRead(pid int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, fo := range q.fleet.followers {
+	for _, fo := range q.fleet.tracked {
 		if fo.PID == pid {
 			return fo.tls
 		}

@@ -26,7 +26,7 @@ func (q *query) due(candidates []server.Candidate, reported bool, now time.Time)
 		t, tried := q.tried[c.ID]
 		switch {
 		case q.looking[c.ID]:
-		case q.fleet.followers[c.ID] != nil:
+		case q.fleet.tracked[c.ID] != nil:
 			if q.fleet.due(c.ID, now) {
 				due = append(due, c)
 			}
@@ -38,7 +38,7 @@ func (q *query) due(candidates []server.Candidate, reported bool, now time.Time)
 	slices.SortStableFunc(others, func(a, b server.Candidate) int { return q.tried[a.ID].last.Compare(q.tried[b.ID].last) })
 	room := maxLooks
 	for id := range q.looking {
-		if !reported && q.fleet.followers[id] == nil {
+		if !reported && q.fleet.tracked[id] == nil {
 			room--
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 var (
@@ -227,5 +227,5 @@ func SocketAddress(raw []byte) string {
 		return ""
 	}
 	port := strconv.Itoa(int(binary.BigEndian.Uint16(raw[2:4])))
-	return foreign.Text(net.JoinHostPort(address.String(), port), maxName)
+	return untrusted.Text(net.JoinHostPort(address.String(), port), maxName)
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Volume is what a namespace of a subsystem is to its storage backend; of iSCSI, what a LUN of a target is.
@@ -145,12 +145,12 @@ func (n Names) of(subsystem string, number uint32) (v Volume, ruled bool) {
 // than those that begin like it.
 func bounded(name string) string {
 	const widest = 3 // bytes that one byte may become
-	if text := foreign.Text(name, widest*len(name)+1); len(text) <= maxName {
+	if text := untrusted.Text(name, widest*len(name)+1); len(text) <= maxName {
 		return text
 	}
 	sum := sha256.Sum256([]byte(name))
 	end := "-" + hex.EncodeToString(sum[:8])
-	return foreign.Text(name, maxName-len(end)) + end
+	return untrusted.Text(name, maxName-len(end)) + end
 }
 
 // Instance is what an engine calls what a subsystem serves: what follows the last colon of its name. It identifies
@@ -159,7 +159,7 @@ func Instance(subsystem string) string {
 	if i := strings.LastIndexByte(subsystem, ':'); i >= 0 && i+1 < len(subsystem) {
 		subsystem = subsystem[i+1:]
 	}
-	return foreign.Text(subsystem, maxName)
+	return untrusted.Text(subsystem, maxName)
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

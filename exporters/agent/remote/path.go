@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Path is a namespace of a controller that this machine uses; of iSCSI, a disk of a session.
@@ -61,22 +61,22 @@ const maxAttribute = 4096
 
 // attribute returns an attribute's value; empty if it cannot be read.
 func attribute(elements ...string) string {
-	text, err := foreign.ReadProc(filepath.Join(elements...), maxAttribute)
+	text, err := untrusted.ReadProc(filepath.Join(elements...), maxAttribute)
 	if err != nil {
 		return ""
 	}
-	return foreign.Text(strings.TrimSpace(string(text)), 256)
+	return untrusted.Text(strings.TrimSpace(string(text)), 256)
 }
 
 // Address is the address of a port as both ends report it, or other if it has none.
 func Address(host, port, other string) string {
 	switch {
 	case host == "":
-		return foreign.Text(other, maxName)
+		return untrusted.Text(other, maxName)
 	case port == "" || port == "none":
-		return foreign.Text(host, maxName)
+		return untrusted.Text(host, maxName)
 	}
-	return foreign.Text(net.JoinHostPort(host, port), maxName)
+	return untrusted.Text(net.JoinHostPort(host, port), maxName)
 }
 
 // sequence is the kernel's number of a disk, whose folder this is; 0 if it cannot be read.

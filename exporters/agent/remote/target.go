@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
@@ -59,7 +59,7 @@ func blockDevice(procfs, sysfs, path string) string {
 	if !ok {
 		return ""
 	}
-	if node, err := foreign.HostDevice(procfs, name); err == nil && node.Mode&unix.S_IFMT == unix.S_IFBLK {
+	if node, err := untrusted.HostDevice(procfs, name); err == nil && node.Mode&unix.S_IFMT == unix.S_IFBLK {
 		link, err := os.Readlink(filepath.Join(sysfs, "dev", "block", fmt.Sprintf("%d:%d", unix.Major(node.Rdev), unix.Minor(node.Rdev))))
 		if err == nil {
 			return filepath.Base(link)

@@ -263,8 +263,8 @@ func TestReplicaImpostors(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("refused %v, not understood %v, notices lost %v", r.Value("plumbline_replica_processes_refused_total", nil),
-		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "notices_full"}))
+	t.Logf("refused %v, not understood %v, process events lost %v", r.Value("plumbline_replica_processes_refused_total", nil),
+		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "process_events_full"}))
 }
 
 func copyFile(t *testing.T, from, to string) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // cpuInterval is how often the CPU time of engines and replicas is read. What a thread did since then goes with
@@ -86,7 +86,7 @@ func readThreadsCPU(path string) (map[string]threadCPU, error) {
 	turns := uint64(0)
 	for _, name := range names {
 		file := filepath.Join(path, name, "schedstat")
-		text, err := foreign.ReadProc(file, 256)
+		text, err := untrusted.ReadProc(file, 256)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // it has ended
 		}

@@ -8,7 +8,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -27,7 +27,7 @@ func TestReplicaOnRealFileSystems(t *testing.T) {
 			for where, flags := range map[string]uintptr{"the host's": 0, "its own": syscall.CLONE_NEWNS} {
 				pid := collectortest.IdleIn(t, data, flags)
 				f := &replicaFollower{options: o, disks: o.SharedCalls()}
-				got, err := f.place(&followedProcess{pid: pid, replicaProcess: replicaProcess{Role: bpf.Replica, Directory: data}}, foreign.Owner{})
+				got, err := f.place(&followedProcess{pid: pid, replicaProcess: replicaProcess{Role: bpf.Replica, Directory: data}}, untrusted.Owner{})
 				f.byPID = map[int]*followedProcess{pid: {pid: pid, replicaProcess: replicaProcess{Role: bpf.Replica}, device: got, placed: true}}
 				if n := f.withoutDevice(); (n == 1) != (want == "") {
 					t.Errorf("%d replicas are counted whose disk is not known, and it is %q", n, want)

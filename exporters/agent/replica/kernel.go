@@ -21,10 +21,10 @@ import (
 
 // replicaKernel is the kernel side of one wire: its programs and maps (track.h).
 type replicaKernel struct {
-	wire       replicaWire
-	collection *ebpf.Collection
-	groups     map[string]*platform.ProgramGroup // the collection's programs, each with its backup programs
-	notices    *ringbuf.Reader
+	wire          replicaWire
+	collection    *ebpf.Collection
+	groups        map[string]*platform.ProgramGroup // the collection's programs, each with its backup programs
+	processEvents *ringbuf.Reader
 	// hooks are the wire's that this kernel needs and has.
 	hooks []replicaHook
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
@@ -74,8 +74,8 @@ func loadReplicaKernel(this *platform.Kernel, wire replicaWire, procfs string, t
 		return nil, errors.Join(fmt.Errorf("wire %s: load: %w", wire.name, platform.Explain(err)), dispatch.Close())
 	}
 	k.groups = dispatch.ProgramGroups(dispatcher.DispatcherFollowerFOLLOWS_REPLICAS, spec, k.collection)
-	if k.notices, err = ringbuf.NewReader(k.collection.Maps["notices"]); err != nil {
-		return nil, errors.Join(fmt.Errorf("wire %s: notices: %w", wire.name, err), k.Close())
+	if k.processEvents, err = ringbuf.NewReader(k.collection.Maps["process_events"]); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: process_events: %w", wire.name, err), k.Close())
 	}
 	for _, need := range []replicaNeed{forLocal, always} {
 		if err := k.listen(need); err != nil {
@@ -112,21 +112,21 @@ func (k *replicaKernel) listen(need replicaNeed) error {
 // Close detaches and frees everything.
 func (k *replicaKernel) Close() error {
 	errs := []error{k.listen(-1)}
-	if k.notices != nil {
-		errs = append(errs, k.notices.Close())
+	if k.processEvents != nil {
+		errs = append(errs, k.processEvents.Close())
 	}
 	k.collection.Close()
 	return errors.Join(append(errs, k.dispatch.Close())...)
 }
 
-// notice waits for the next program start or end; it fails when the kernel side is closed.
-func (k *replicaKernel) notice() (pid int, exited bool, err error) {
-	record, err := k.notices.Read()
+// processEvent waits for the next program start or end; it fails when the kernel side is closed.
+func (k *replicaKernel) processEvent() (pid int, exited bool, err error) {
+	record, err := k.processEvents.Read()
 	if err != nil {
 		return 0, false, err
 	}
 	if len(record.RawSample) < 8 {
-		return 0, false, fmt.Errorf("wire %s: notice of %d bytes", k.wire.name, len(record.RawSample))
+		return 0, false, fmt.Errorf("wire %s: process event of %d bytes", k.wire.name, len(record.RawSample))
 	}
 	return int(binary.NativeEndian.Uint32(record.RawSample)), binary.NativeEndian.Uint32(record.RawSample[4:]) != 0, nil
 }

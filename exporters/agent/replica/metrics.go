@@ -14,7 +14,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // viewDescs are the metrics of one view of operations. The frontend's have no label address.
@@ -101,12 +101,12 @@ var (
 
 // losses are the reasons of plumbline_replica_lost_total that the kernel counts.
 var losses = map[bpf.Event]string{
-	bpf.EventLostConnection: "connections_full",
-	bpf.EventLostRequest:    "requests_full",
-	bpf.EventLostSeries:     "series_full",
-	bpf.EventLostGroup:      "writes_full",
-	bpf.EventLostFault:      "memory_unreadable",
-	bpf.EventLostNotice:     "notices_full",
+	bpf.EventLostConnection:   "connections_full",
+	bpf.EventLostRequest:      "requests_full",
+	bpf.EventLostSeries:       "series_full",
+	bpf.EventLostGroup:        "writes_full",
+	bpf.EventLostFault:        "memory_unreadable",
+	bpf.EventLostProcessEvent: "process_events_full",
 }
 
 func newViewDescs(prefix, unit, inflight, what string, labels []string) viewDescs {
@@ -288,7 +288,7 @@ func (f *replicaFollower) sendInfo(send func(prometheus.Metric), peers map[uint3
 			continue
 		}
 		sent[l] = true
-		send(collector.Gauge(Info, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, foreign.Path(n.Directory), n.device))
+		send(collector.Gauge(Info, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, untrusted.Path(n.Directory), n.device))
 	}
 	for key, count := range processes {
 		send(collector.Gauge(replicaProcesses, float64(count), key[0], key[1]))

@@ -28,7 +28,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	})
 	v.Within = []string{testkit.Tool(t, "nsenter"), fmt.Sprintf("--pid=/proc/%d/ns/pid_for_children", holder.PID())}
 	v.AddReplica()
-	m := startReplicaCollector(t, v) // finds this one by its scan, the others by the kernel's notice
+	m := startReplicaCollector(t, v) // finds this one by its scan, the others by the kernel's process event
 	v.AddReplica()
 	v.Start()
 	m.Followed(3)

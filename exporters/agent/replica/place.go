@@ -9,15 +9,15 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
 const (
 	// disksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an
 	// eighth, of one disk's a quarter, and of one pod's, in which all of a node's replicas may be, half.
-	disksHanging = 2 * foreign.DefaultHanging
+	disksHanging = 2 * untrusted.DefaultHanging
 	// podPatience is for how long one pod's disks may make others wait in a round, each of them for ownerPatience.
 	podPatience = 4 * ownerPatience
 )
@@ -53,7 +53,7 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 				continue // not made yet, or it hangs: again at the next turn
 			}
 			if device == "" {
-				f.limitedLog.Debug("a replica's directory is on no block device that is known", "pid", n.pid, "directory", foreign.Path(n.Directory))
+				f.limitedLog.Debug("a replica's directory is on no block device that is known", "pid", n.pid, "directory", untrusted.Path(n.Directory))
 			}
 			f.mu.Lock()
 			n.device, n.placed = device, true
@@ -76,9 +76,9 @@ func (f *replicaFollower) placedReplicas() (all []collector.PlacedReplica) {
 // ownerOf is whose share the calls on a replica's directory take: its pod's and, as the group, the file system's that
 // the replica's mount table has there. The table is the kernel's, and does not hang with that; where it has nothing the
 // share is the pod's alone.
-func (f *replicaFollower) ownerOf(n *followedProcess) foreign.Owner {
-	owner := foreign.Owner{User: pod.Owner(f.options.ProcFS, n.pid)}
-	place, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("mount table of process %d", n.pid), func() (volume.Place, error) {
+func (f *replicaFollower) ownerOf(n *followedProcess) untrusted.Owner {
+	owner := untrusted.Owner{User: pod.Owner(f.options.ProcFS, n.pid)}
+	place, err := untrusted.Call(f.disks, owner, fmt.Sprintf("mount table of process %d", n.pid), func() (volume.Place, error) {
 		return volume.PlaceOf(f.options.ProcFS, n.pid, n.Directory)
 	})
 	if err == nil {
@@ -89,14 +89,14 @@ func (f *replicaFollower) ownerOf(n *followedProcess) foreign.Owner {
 
 // place names the disk that a replica's directory is on; empty if it is on none (overlay,
 // network file systems). owner is whose the replica is.
-func (f *replicaFollower) place(n *followedProcess, owner foreign.Owner) (string, error) {
-	m, err := foreign.AskFor(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (volume.Mount, error) {
-		root, err := foreign.Root(f.options.ProcFS, n.pid)
+func (f *replicaFollower) place(n *followedProcess, owner untrusted.Owner) (string, error) {
+	m, err := untrusted.Call(f.disks, owner, fmt.Sprintf("directory of process %d", n.pid), func() (volume.Mount, error) {
+		root, err := untrusted.Root(f.options.ProcFS, n.pid)
 		if err != nil {
 			return volume.Mount{}, err
 		}
 		defer root.Close()
-		file, err := root.File(n.Directory, foreign.InRoot)
+		file, err := root.File(n.Directory, untrusted.InRoot)
 		if err != nil {
 			return volume.Mount{}, err
 		}

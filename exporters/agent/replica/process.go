@@ -17,8 +17,8 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // replicaProcess is an engine or a replica of a volume, by its command line.
@@ -174,7 +174,7 @@ func jivaVolume(hostname string) string {
 var errNotRoot = errors.New("named like an engine or replica of a volume, but not root's: not looked at")
 
 // errWaited is the error of a process that is left for the next scan, as others of its pod were waited for.
-var errWaited = fmt.Errorf("others of its pod or container did not answer: %w", foreign.ErrUnanswered)
+var errWaited = fmt.Errorf("others of its pod or container did not answer: %w", untrusted.ErrUnanswered)
 
 const (
 	// maxCommandLine and maxEnvironment bound what is read of a process; those of engines
@@ -191,7 +191,7 @@ const (
 type replicaReader struct {
 	procfs string
 	wire   replicaWire
-	calls  *foreign.Calls
+	calls  *untrusted.Calls
 	waits  *ownerWaits
 }
 
@@ -238,10 +238,10 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 // procFile reads a file of a process that its memory stands behind.
 func (r replicaReader) procFile(owner, dir, name string, limit int) ([]byte, error) {
 	path := filepath.Join(dir, name)
-	return foreign.AskFor(r.calls, foreign.Owner{User: owner}, path, func() ([]byte, error) {
-		text, err := foreign.ReadProc(path, limit+1)
+	return untrusted.Call(r.calls, untrusted.Owner{User: owner}, path, func() ([]byte, error) {
+		text, err := untrusted.ReadProc(path, limit+1)
 		if err == nil && len(text) > limit {
-			err = fmt.Errorf("%w: over %d bytes", foreign.ErrTooLong, limit)
+			err = fmt.Errorf("%w: over %d bytes", untrusted.ErrTooLong, limit)
 		}
 		return text, err
 	})
@@ -254,33 +254,33 @@ func (r replicaReader) hostname(owner, dir string, pid int) string {
 	if text, err := r.procFile(owner, dir, "environ", maxEnvironment); err == nil {
 		for variable := range bytes.SplitSeq(text, []byte{0}) {
 			if value, ok := bytes.CutPrefix(variable, []byte("HOSTNAME=")); ok {
-				if name := foreign.Hostname(string(value)); name != "" {
+				if name := untrusted.Hostname(string(value)); name != "" {
 					return name
 				}
 			}
 		}
 	}
-	text, err := foreign.AskFor(r.calls, foreign.Owner{User: owner}, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
-		root, err := foreign.Root(r.procfs, pid)
+	text, err := untrusted.Call(r.calls, untrusted.Owner{User: owner}, filepath.Join(dir, "root/etc/hostname"), func() ([]byte, error) {
+		root, err := untrusted.Root(r.procfs, pid)
 		if err != nil {
 			return nil, err
 		}
 		defer root.Close()
-		return root.ReadFile("etc/hostname", foreign.NoLinks, maxHostnameFile)
+		return root.ReadFile("etc/hostname", untrusted.NoLinks, maxHostnameFile)
 	})
 	if err != nil {
 		return ""
 	}
-	return foreign.Hostname(string(text))
+	return untrusted.Hostname(string(text))
 }
 
 // validate makes a command line's words fit for labels and logs. The directory is left as it is, for looking at it.
 func (p *replicaProcess) validate() {
-	p.Volume = foreign.Text(p.Volume, foreign.MaxLabel)
-	p.Instance = foreign.Text(p.Instance, foreign.MaxLabel)
-	p.Host = foreign.Text(p.Host, foreign.MaxLabel)
+	p.Volume = untrusted.Text(p.Volume, untrusted.MaxLabel)
+	p.Instance = untrusted.Text(p.Instance, untrusted.MaxLabel)
+	p.Host = untrusted.Text(p.Host, untrusted.MaxLabel)
 	p.Replicas = p.Replicas[:min(len(p.Replicas), maxReplicasOfVolume)]
 	for i, r := range p.Replicas {
-		p.Replicas[i] = foreign.Text(r, foreign.MaxLabel)
+		p.Replicas[i] = untrusted.Text(r, untrusted.MaxLabel)
 	}
 }

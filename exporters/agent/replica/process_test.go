@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 func TestReplicaCommandLine(t *testing.T) {
@@ -167,7 +167,7 @@ func TestReplicaReadProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r := replicaReader{root, dataconnWire(), foreign.NewCalls(time.Hour, 4), newOwnerWaits(time.Hour)}
+	r := replicaReader{root, dataconnWire(), untrusted.NewCalls(time.Hour, 4), newOwnerWaits(time.Hour)}
 	for pid, want := range map[int]string{7: "pvc-9", 10: "pvc-10"} {
 		p, start, err := r.read(pid)
 		if err != nil || start != 4711 || p == nil || p.Volume != want {
@@ -186,7 +186,7 @@ func TestReplicaReadProcess(t *testing.T) {
 		}
 	}
 	p, _, err := r.read(14)
-	if err != nil || p == nil || !utf8.ValidString(p.Volume) || len(p.Volume) > foreign.MaxLabel || strings.ContainsAny(p.Volume, "\n") {
+	if err != nil || p == nil || !utf8.ValidString(p.Volume) || len(p.Volume) > untrusted.MaxLabel || strings.ContainsAny(p.Volume, "\n") {
 		t.Errorf("process 14 is %+v, %v; want a valid short name", p, err)
 	}
 	for _, pid := range []int{15, 16, 21} {
@@ -194,8 +194,8 @@ func TestReplicaReadProcess(t *testing.T) {
 			t.Errorf("process %d is %+v, %v; want it refused", pid, p, err)
 		}
 	}
-	r.calls = foreign.NewCalls(100*time.Millisecond, 4)
-	if p, _, err := r.read(20); !errors.Is(err, foreign.ErrUnanswered) {
+	r.calls = untrusted.NewCalls(100*time.Millisecond, 4)
+	if p, _, err := r.read(20); !errors.Is(err, untrusted.ErrUnanswered) {
 		t.Errorf("process 20 is %+v, %v; want no answer in time", p, err)
 	}
 }

@@ -15,14 +15,14 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
 const (
-	// scanInterval is how often all processes are scanned. New ones are seen at once by a notice from the
-	// kernel; this is for those that a notice missed.
+	// scanInterval is how often all processes are scanned. New ones are seen at once by a process event from the
+	// kernel; this is for those that a process event missed.
 	scanInterval = 10 * time.Second
 	// Retention is how long the series of a replica without a connection, or of a
 	// volume without a process, stay: long enough for the last values to be scraped.
@@ -51,7 +51,7 @@ func newReplica(o collector.Options, wires ...replicaWire) *replicaCollector {
 			rejected:   map[int]uint64{},
 			considered: map[int]chan struct{}{},
 			reader:     replicaReader{o.ProcFS, w, o.SharedCalls(), newOwnerWaits(ownerPatience)},
-			disks:      foreign.NewCalls(foreign.DefaultPatience, disksHanging),
+			disks:      untrusted.NewCalls(untrusted.DefaultTimeout, disksHanging),
 			unplaced:   make(chan struct{}, 1),
 			clock:      collector.Monotonic,
 			sockets:    map[uint64]*watchedSocket{},
@@ -97,7 +97,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		if err := f.scan(); err != nil {
 			return errors.Join(err, c.Close())
 		}
-		c.reading.Go(f.readNotices)
+		c.reading.Go(f.readProcessEvents)
 		c.looking.Go(func() { f.scanOften(ctx) })
 		c.looking.Go(func() { f.watch(ctx) })
 		c.looking.Go(func() { f.placeOften(ctx) })
@@ -150,7 +150,7 @@ type replicaFollower struct {
 
 	reader replicaReader
 	// disks are the calls on replicas' directories, which hang with their disks.
-	disks *foreign.Calls
+	disks *untrusted.Calls
 	// unplaced wakes placeOften.
 	unplaced chan struct{}
 	// clock is the kernel's clock of the programs' times; tests let hours pass.
@@ -219,15 +219,15 @@ type followedProcess struct {
 	cpu     processCPU
 }
 
-// readNotices acts on the kernel's notices until it is closed.
-func (f *replicaFollower) readNotices() {
+// readProcessEvents acts on the kernel's process events until it is closed.
+func (f *replicaFollower) readProcessEvents() {
 	for {
-		pid, exited, err := f.kernel.notice()
+		pid, exited, err := f.kernel.processEvent()
 		if errors.Is(err, ringbuf.ErrClosed) || errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err != nil {
-			f.log.Error("cannot read the kernel's notices; processes are found by scans only", "err", err)
+			f.log.Error("cannot read the kernel's process events; processes are found by scans only", "err", err)
 			return
 		}
 		if exited {
@@ -251,7 +251,7 @@ func (f *replicaFollower) report(pid int, err error) {
 	f.mu.Unlock()
 	switch {
 	case n < maxLogged:
-		f.limitedLog.Warn("cannot follow a process", "pid", pid, "err", foreign.Text(err.Error(), 512))
+		f.limitedLog.Warn("cannot follow a process", "pid", pid, "err", untrusted.Text(err.Error(), 512))
 	case n == maxLogged:
 		f.limitedLog.Warn("cannot follow further processes; see plumbline_replica_process_errors_total and plumbline_replica_processes_refused_total")
 	}
@@ -271,7 +271,7 @@ func (f *replicaFollower) scan() error {
 	f.logged = 0
 	before := maps.Clone(f.byPID)
 	f.mu.Unlock()
-	pids, err := foreign.Processes(f.options.ProcFS)
+	pids, err := untrusted.Processes(f.options.ProcFS)
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func (f *replicaFollower) scan() error {
 	var errs []error
 	for pid, n := range before { // those that came since were not looked for
 		if !there[pid] && f.byPID[pid] == n {
-			errs = append(errs, f.leave(pid))
+			errs = append(errs, f.unfollow(pid))
 		}
 	}
 	for pid := range f.rejected {
@@ -308,11 +308,11 @@ func (f *replicaFollower) ended(pid int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.rejected, pid)
-	return f.leave(pid)
+	return f.unfollow(pid)
 }
 
-// alone waits until nobody else looks at a process, and returns what is to be called when that is over.
-func (f *replicaFollower) alone(pid int) (over func()) {
+// lockProcess waits until no other look at a process is under way, and keeps others out until unlock is called.
+func (f *replicaFollower) lockProcess(pid int) (unlock func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.considered[pid] != nil {
@@ -334,7 +334,7 @@ func (f *replicaFollower) alone(pid int) (over func()) {
 // consider follows a process if it is an engine or a replica and not followed yet. It reads what the process itself
 // provides before anybody else has to wait, as the process can delay that.
 func (f *replicaFollower) consider(pid int) error {
-	defer f.alone(pid)()
+	defer f.lockProcess(pid)()
 	p, start, err := f.reader.read(pid)
 	f.following.Lock()
 	defer f.following.Unlock()
@@ -356,7 +356,7 @@ func (f *replicaFollower) consider(pid int) error {
 	if _, again, err := collector.ProcessStat(fmt.Sprintf("%s/%d", f.options.ProcFS, pid)); err != nil || again != start {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.leave(pid)
+		return f.unfollow(pid)
 	}
 	return nil
 }
@@ -374,7 +374,7 @@ func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 		return err // not looked at, so that nothing is known against it
 	}
 	// The next scan retries one that did not answer.
-	again := errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+	again := errors.Is(err, untrusted.ErrUnanswered) || errors.Is(err, untrusted.ErrTooMany)
 	if !again && len(f.rejected) < maxRejected {
 		f.rejected[pid] = start
 	}
@@ -394,7 +394,7 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 		if old.start == start && p != nil {
 			return false, nil
 		}
-		if err := f.leave(pid); err != nil {
+		if err := f.unfollow(pid); err != nil {
 			return false, err
 		}
 	}
@@ -426,8 +426,8 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 	return true, nil
 }
 
-// leave stops following a process and keeps its counts.
-func (f *replicaFollower) leave(pid int) error {
+// unfollow stops following a process and keeps its counts.
+func (f *replicaFollower) unfollow(pid int) error {
 	n := f.byPID[pid]
 	if n == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // The answer of an operation can go by unseen: a tracepoint can miss events while another tracer attaches to it or
@@ -211,7 +211,7 @@ func (f *replicaFollower) lookAtThreads() {
 	for n, before := range wanted {
 		path := filepath.Join(f.options.ProcFS, strconv.Itoa(n.pid), "task")
 		owner := pod.Owner(f.options.ProcFS, n.pid)
-		now, err := foreign.AskFor(f.reader.calls, foreign.Owner{User: owner}, path, func() (threads, error) { return readThreads(path, before.sleeps) })
+		now, err := untrusted.Call(f.reader.calls, untrusted.Owner{User: owner}, path, func() (threads, error) { return readThreads(path, before.sleeps) })
 		if err != nil {
 			f.limitedLog.Debug("threads of a replica", "pid", n.pid, "err", err)
 			now = threads{hung: true}
@@ -237,7 +237,7 @@ func readThreads(path string, before map[string]uint64) (threads, error) {
 	}
 	now := threads{hung: len(names) > maxThreads, sleeps: make(map[string]uint64, len(names))}
 	for _, name := range names {
-		text, err := foreign.ReadProc(filepath.Join(path, name, "status"), 8192)
+		text, err := untrusted.ReadProc(filepath.Join(path, name, "status"), 8192)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // it has ended
 		}

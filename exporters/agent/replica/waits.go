@@ -5,30 +5,30 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // ownerPatience is for how long one owner's processes may make others wait in a round. It is more than one call may
 // take, so that a single process that hangs does not have the others of its pod left.
-const ownerPatience = 2 * foreign.DefaultPatience
+const ownerPatience = 2 * untrusted.DefaultTimeout
 
 // ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those
 // of one that has done so for long enough are left for the next round, so that nobody's hold up all others'.
 type ownerWaits struct {
-	patience time.Duration
-	mu       sync.Mutex
-	spent    map[string]time.Duration
+	budget time.Duration
+	mu     sync.Mutex
+	spent  map[string]time.Duration
 }
 
-func newOwnerWaits(patience time.Duration) *ownerWaits {
-	return &ownerWaits{patience: patience, spent: map[string]time.Duration{}}
+func newOwnerWaits(budget time.Duration) *ownerWaits {
+	return &ownerWaits{budget: budget, spent: map[string]time.Duration{}}
 }
 
 // enough reports whether an owner's processes are to be left for the next round.
 func (w *ownerWaits) enough(owner string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spent[owner] >= w.patience
+	return w.spent[owner] >= w.budget
 }
 
 // since adds a look at an owner's process that began then and is over.

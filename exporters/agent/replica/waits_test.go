@@ -16,9 +16,9 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -55,11 +55,11 @@ func storageProcess(t *testing.T, procfs string, pid int, group, line string) (c
 // calls are made.
 func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 	const hanging = 16
-	procfs, calls := t.TempDir(), foreign.NewCalls(100*time.Millisecond, hanging)
+	procfs, calls := t.TempDir(), untrusted.NewCalls(100*time.Millisecond, hanging)
 	r := replicaReader{procfs, dataconnWire(), calls, newOwnerWaits(time.Hour)} // none is left, however long each takes
 	for pid := 100; pid <= 100+hanging; pid++ {
 		storageProcess(t, procfs, pid, fmt.Sprint(collectortest.OnePod, "/", pid), "")
-		if p, _, err := r.read(pid); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+		if p, _, err := r.read(pid); !errors.Is(err, untrusted.ErrUnanswered) && !errors.Is(err, untrusted.ErrTooMany) {
 			t.Errorf("process %d is %+v, %v; want no answer", pid, p, err)
 		}
 	}
@@ -77,11 +77,11 @@ func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 // However many directories of one pod's replicas hang, those of another pod's are looked at.
 func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	const hanging = 16
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	defer release()
 	procfs, healthy := t.TempDir(), t.TempDir()
 	f := newReplica(collector.Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, SysFS: t.TempDir()}, dataconnWire()).wires[0]
-	f.disks = foreign.NewCalls(50*time.Millisecond, hanging)
+	f.disks = untrusted.NewCalls(50*time.Millisecond, hanging)
 	process := func(pid int, group, root string) *followedProcess {
 		storageProcess(t, procfs, pid, group, oneReplica)
 		if err := os.Symlink(root, filepath.Join(procfs, strconv.Itoa(pid), "root")); err != nil {
@@ -91,7 +91,7 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	}
 	for pid := 100; pid <= 100+hanging; pid++ {
 		n := process(pid, fmt.Sprint(collectortest.OnePod, "/", pid), hung)
-		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, untrusted.ErrUnanswered) && !errors.Is(err, untrusted.ErrTooMany) {
 			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
 		}
 	}
@@ -109,11 +109,11 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 // all of a node's replicas.
 func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 	const hanging = 32
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	defer release()
 	procfs, root := t.TempDir(), t.TempDir()
 	f := newReplica(collector.Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, SysFS: t.TempDir()}, dataconnWire()).wires[0]
-	f.disks = foreign.NewCalls(50*time.Millisecond, hanging)
+	f.disks = untrusted.NewCalls(50*time.Millisecond, hanging)
 	if err := os.Mkdir(filepath.Join(root, "healthy"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 	}
 	for pid := 100; pid <= 100+hanging; pid++ {
 		n := process(pid, hung, "/hung/r")
-		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, foreign.ErrUnanswered) && !errors.Is(err, foreign.ErrTooMany) {
+		if device, err := f.place(n, f.ownerOf(n)); !errors.Is(err, untrusted.ErrUnanswered) && !errors.Is(err, untrusted.ErrTooMany) {
 			t.Errorf("the directory of process %d is on %q, %v; want no answer", pid, device, err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 // While a process's command line hangs, it is decided about others.
 func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
 	procfs := t.TempDir()
-	options := collector.Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, Calls: foreign.NewCalls(time.Hour, 8)}
+	options := collector.Options{Log: slog.New(slog.DiscardHandler), ProcFS: procfs, Calls: untrusted.NewCalls(time.Hour, 8)}
 	f := newReplica(options, dataconnWire()).wires[0]
 	fifo := storageProcess(t, procfs, 7, collectortest.OnePod, "")
 	considered := make(chan error, 1)
@@ -179,11 +179,11 @@ func TestReplicaWaits(t *testing.T) {
 		storageProcess(t, procfs, pid, group, oneReplica)
 	}
 	owner := pod.Owner(procfs, 7)
-	f.reader.waits.spent[owner] = foreign.DefaultPatience
+	f.reader.waits.spent[owner] = untrusted.DefaultTimeout
 	if f.reader.waits.enough(owner) {
 		t.Error("one process that hangs has all others of its pod left")
 	}
-	f.reader.waits.since(owner, time.Now().Add(-foreign.DefaultPatience))
+	f.reader.waits.since(owner, time.Now().Add(-untrusted.DefaultTimeout))
 	f.byPID[8] = &followedProcess{pid: 8, start: 4711}
 	f.byPID[10] = &followedProcess{pid: 10, start: 1}
 	if err := f.consider(7); !errors.Is(err, errWaited) || f.problems != 0 {
@@ -262,7 +262,7 @@ func TestReplicaLogIsBounded(t *testing.T) {
 	}
 }
 
-// A process that a notice reports while all are scanned is not taken for one that has ended.
+// A process that a process event reports while all are scanned is not taken for one that has ended.
 func TestReplicaScanMissesNewcomer(t *testing.T) {
 	procfs := t.TempDir()
 	storageProcess(t, procfs, 7, collectortest.OnePod, oneReplica)

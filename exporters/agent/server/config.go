@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Bounds of what is read of a server's configuration, and kept of it: many hostile ones may be read at once. PostgreSQL
@@ -33,7 +33,7 @@ const mainConfig = "postgresql.conf"
 
 // configuredName returns PostgreSQL's cluster_name from its files: postgresql.auto.conf before postgresql.conf, the
 // last line of either. A file that cannot be read, or that the server itself could not, is left out.
-func (p process) configuredName(data *foreign.Dir, s *Server) string {
+func (p process) configuredName(data *untrusted.Dir, s *Server) string {
 	c := &configuration{process: p, data: data, directory: s.DataPath}
 	args, err := p.started(data)
 	s.NoName = err != nil
@@ -51,11 +51,11 @@ func (p process) configuredName(data *foreign.Dir, s *Server) string {
 
 // started returns what the server was started with: its arguments or, if they cannot be read, what it wrote of them
 // itself.
-func (p process) started(data *foreign.Dir) ([]string, error) {
+func (p process) started(data *untrusted.Dir) ([]string, error) {
 	if len(p.args) > 0 {
 		return p.args, nil
 	}
-	f, stat, err := data.Open("postmaster.opts", foreign.NoLinks)
+	f, stat, err := data.Open("postmaster.opts", untrusted.NoLinks)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (p process) started(data *foreign.Dir) ([]string, error) {
 	if stat.Uid != p.user {
 		return nil, fmt.Errorf("postmaster.opts is not the server's")
 	}
-	text, err := foreign.ReadAll(f, maxArguments)
+	text, err := untrusted.ReadAll(f, maxArguments)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func unquote(line string) []string {
 // configuration is a walk through PostgreSQL's configuration files.
 type configuration struct {
 	process
-	data      *foreign.Dir
+	data      *untrusted.Dir
 	directory string
 	files     int
 	name      string
@@ -110,21 +110,21 @@ type line struct{ name, value string }
 
 // open reads a file by a path as the server would: within its own root, relative ones from its data directory.
 func (c *configuration) open(path string) []line {
-	from, how := c.data, foreign.NoLinks
+	from, how := c.data, untrusted.NoLinks
 	path = filepath.Clean(path)
 	if rest, within := strings.CutPrefix(path, c.directory+"/"); within {
 		path = rest
 	}
 	if filepath.IsAbs(path) {
-		root, err := foreign.Root(c.root, c.pid)
+		root, err := untrusted.Root(c.root, c.pid)
 		if err != nil {
 			return nil
 		}
 		defer root.Close()
-		from, how = root, foreign.InRoot
+		from, how = root, untrusted.InRoot
 	}
 	f, stat, err := from.Open(path, how)
-	if err != nil && how == foreign.NoLinks {
+	if err != nil && how == untrusted.NoLinks {
 		// A link, as operators make them, or a way up.
 		return c.linked(path)
 	}
@@ -137,12 +137,12 @@ func (c *configuration) open(path string) []line {
 
 // linked reads a file of the data directory that is a link, by its path in the server's own root.
 func (c *configuration) linked(path string) []line {
-	root, err := foreign.Root(c.root, c.pid)
+	root, err := untrusted.Root(c.root, c.pid)
 	if err != nil {
 		return nil
 	}
 	defer root.Close()
-	f, stat, err := root.Open(filepath.Join(c.directory, path), foreign.InRoot)
+	f, stat, err := root.Open(filepath.Join(c.directory, path), untrusted.InRoot)
 	if err != nil {
 		return nil
 	}
@@ -204,13 +204,13 @@ func (c *configuration) list(directory string) []string {
 	if !filepath.IsAbs(directory) {
 		directory = filepath.Join(c.directory, directory)
 	}
-	root, err := foreign.Root(c.root, c.pid)
+	root, err := untrusted.Root(c.root, c.pid)
 	if err != nil {
 		return nil
 	}
 	defer root.Close()
 	const most = 10 * maxConfigFiles
-	names, err := root.Names(directory, foreign.InRoot, most)
+	names, err := root.Names(directory, untrusted.InRoot, most)
 	if err != nil {
 		return nil
 	}

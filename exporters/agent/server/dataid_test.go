@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
@@ -32,12 +32,12 @@ func TestDataIDOfAnotherDevice(t *testing.T) {
 				if err := errors.Join(os.Mkdir(filepath.Join(procfs, "7"), 0o755), os.Symlink(at, filepath.Join(procfs, "7", "cwd"))); err != nil {
 					t.Fatal(err)
 				}
-				dir, err := foreign.WorkingDirectory(procfs, 7)
+				dir, err := untrusted.WorkingDirectory(procfs, 7)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer dir.Close()
-				here, err := dir.File(".", foreign.NoLinks)
+				here, err := dir.File(".", untrusted.NoLinks)
 				if err != nil {
 					t.Fatal(err)
 				}

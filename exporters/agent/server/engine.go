@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Engine is a kind of database server, as in the engine label.
@@ -35,25 +35,25 @@ type kind struct {
 	// its main process's.
 	title string
 	// name returns what a server calls itself, by its command line (and data is nil) or by its files.
-	name func(p process, s *Server, data *foreign.Dir) string
+	name func(p process, s *Server, data *untrusted.Dir) string
 	// markers are files and folders one of which is in every data directory; without any, each working directory but
 	// the root is one.
 	markers []string
 	// variant returns the engine of whose data directory it is, where several have the same programs.
-	variant func(p process, s *Server, data *foreign.Dir) Engine
+	variant func(p process, s *Server, data *untrusted.Dir) Engine
 	// version returns the version that the data directory has, or "".
-	version func(p process, data *foreign.Dir) string
+	version func(p process, data *untrusted.Dir) string
 	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
-	log func(p process, s *Server, data *foreign.Dir) (Storage, error)
+	log func(p process, s *Server, data *untrusted.Dir) (Storage, error)
 	// binlog returns where another log is that a commit waits for, or nothing if there is none.
 	binlog func(p process) (Storage, error)
 	// tablespaces returns where tables are that are not in the data directory.
-	tablespaces func(p process, s *Server, data *foreign.Dir) ([]Storage, error)
+	tablespaces func(p process, s *Server, data *untrusted.Dir) ([]Storage, error)
 	// isOther reports whether a port is not for clients; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
 	// internal returns further ports that are not for clients, and adds to the server's Unread, by its settings; data is
 	// nil as long as its data directory is not known.
-	internal func(p process, s *Server, data *foreign.Dir) []uint16
+	internal func(p process, s *Server, data *untrusted.Dir) []uint16
 	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
 	waitEvent string
 	// status is the program's variable in which its processes keep where their status is, and statusSizes how many

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -31,7 +31,7 @@ func (p process) readFiles(s *Server) error {
 	if err != nil {
 		return fmt.Errorf("working directory: %w", err)
 	}
-	data, err := foreign.WorkingDirectory(p.root, p.pid)
+	data, err := untrusted.WorkingDirectory(p.root, p.pid)
 	if err != nil {
 		return fmt.Errorf("working directory: %w", err)
 	}
@@ -40,7 +40,7 @@ func (p process) readFiles(s *Server) error {
 	if is, err := k.isDataDirectory(data, directory); !is || err != nil {
 		return err
 	}
-	s.DataDirectory, s.DataPath = foreign.Path(directory), directory
+	s.DataDirectory, s.DataPath = untrusted.Path(directory), directory
 	if k.variant != nil {
 		s.Engine = k.variant(p, s, data)
 	}
@@ -48,7 +48,7 @@ func (p process) readFiles(s *Server) error {
 		s.addInternal(k.internal(p, s, data))
 	}
 	s.Version = k.version(p, data)
-	here, err := data.File(".", foreign.NoLinks)
+	here, err := data.File(".", untrusted.NoLinks)
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -56,7 +56,7 @@ func (p process) readFiles(s *Server) error {
 	s.Owned = here.Uid == p.user || here.Uid == 0
 	s.DataID = dataID(data, here, directory)
 	if k.name != nil && s.Name == "" {
-		s.Name = foreign.Text(k.name(p, s, data), foreign.MaxLabel)
+		s.Name = untrusted.Text(k.name(p, s, data), untrusted.MaxLabel)
 	}
 	var noLog, noBinlog, noTablespaces error
 	if s.WAL, noLog = k.log(p, s, data); noLog != nil {
@@ -79,7 +79,7 @@ func (p process) readFiles(s *Server) error {
 
 // dataID returns a server's DataID. Device numbers change with each attachment; a file system's own number and the
 // directory's do not, and if the former is a device number in disguise, the time when the directory was made.
-func dataID(data *foreign.Dir, here foreign.File, path string) string {
+func dataID(data *untrusted.Dir, here untrusted.File, path string) string {
 	fs, err := data.Filesystem()
 	if err != nil {
 		return ""
@@ -102,19 +102,19 @@ func isDeviceNumber(id unix.Fsid, device uint64) bool {
 }
 
 // isDataDirectory reports whether a server's working directory is its data directory, which it may become yet.
-func (k kind) isDataDirectory(data *foreign.Dir, path string) (bool, error) {
+func (k kind) isDataDirectory(data *untrusted.Dir, path string) (bool, error) {
 	if len(k.markers) == 0 {
 		return path != "/", nil
 	}
 	var problem error
 	for _, name := range k.markers {
-		m, err := data.Stat(name, foreign.NoLinks)
+		m, err := data.Stat(name, untrusted.NoLinks)
 		switch {
 		case errors.Is(err, os.ErrNotExist): // not there yet, or elsewhere
 		case err != nil:
 			return false, fmt.Errorf("data directory: %w", err)
 		case m.Mode&unix.S_IFMT != unix.S_IFREG && m.Mode&unix.S_IFMT != unix.S_IFDIR:
-			problem = fmt.Errorf("data directory: %s: %w", name, foreign.ErrNotRegular)
+			problem = fmt.Errorf("data directory: %s: %w", name, untrusted.ErrNotRegular)
 		default:
 			return true, nil
 		}
@@ -140,10 +140,10 @@ func (p process) apart() bool {
 }
 
 // versionIn returns the version that the first of these files of the data directory holds, or "".
-func (p process) versionIn(data *foreign.Dir, names ...string) string {
+func (p process) versionIn(data *untrusted.Dir, names ...string) string {
 	for _, name := range names {
 		text := p.headOf(data, name, maxVersionFile+1)
-		if v := foreign.Version(text); v != "" && len(text) <= maxVersionFile {
+		if v := untrusted.Version(text); v != "" && len(text) <= maxVersionFile {
 			return v
 		}
 	}
@@ -152,8 +152,8 @@ func (p process) versionIn(data *foreign.Dir, names ...string) string {
 
 // headOf returns the first bytes of a file of the data directory, or "": only of a regular file that belongs to the
 // server or to root.
-func (p process) headOf(data *foreign.Dir, name string, limit int) string {
-	f, stat, err := data.Open(name, foreign.NoLinks)
+func (p process) headOf(data *untrusted.Dir, name string, limit int) string {
+	f, stat, err := data.Open(name, untrusted.NoLinks)
 	if err != nil {
 		return ""
 	}
@@ -181,7 +181,7 @@ func (p process) openLog(isLog func(name string) bool) (log Storage, err error) 
 
 // openFile returns where the folder of an open file is, if it is a regular one.
 func (p process) openFile(link, target string) (Storage, bool) {
-	f, err := foreign.FileMagic(link)
+	f, err := untrusted.FileMagic(link)
 	if err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG {
 		return Storage{}, false
 	}
@@ -205,10 +205,10 @@ func addPlace(all []Storage, one Storage) (more []Storage, room bool) {
 // linked returns where a folder of the data directory is that may be on another volume: a link leads there, or that volume
 // is mounted on it. The link is the server's own; it must lead to a folder of the server's, so that it reveals nothing of
 // others. ok reports that there is a link or a mount.
-func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, ok bool, err error) {
+func (p process) linked(s *Server, data *untrusted.Dir, name string) (at Storage, ok bool, err error) {
 	target, err := data.Readlink(name)
 	if err != nil {
-		f, err := data.File(name, foreign.NoLinks)
+		f, err := data.File(name, untrusted.NoLinks)
 		if errors.Is(err, os.ErrNotExist) {
 			return at, false, nil
 		}
@@ -220,15 +220,15 @@ func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, 
 		}
 		return at, true, nil
 	}
-	from, how, path := data, foreign.NoSymlinks, filepath.Join(s.DataPath, filepath.Dir(name), target)
+	from, how, path := data, untrusted.NoSymlinks, filepath.Join(s.DataPath, filepath.Dir(name), target)
 	if filepath.IsAbs(target) {
 		// The path is one of the server's file system view, and so are links in it.
-		root, err := foreign.Root(p.root, p.pid)
+		root, err := untrusted.Root(p.root, p.pid)
 		if err != nil {
 			return at, true, err
 		}
 		defer root.Close()
-		from, how = root, foreign.InRoot
+		from, how = root, untrusted.InRoot
 		if path, err = root.Real(target); err != nil {
 			return at, true, err
 		}
@@ -240,7 +240,7 @@ func (p process) linked(s *Server, data *foreign.Dir, name string) (at Storage, 
 		return at, true, err
 	}
 	if f.Mode&unix.S_IFMT != unix.S_IFDIR || f.Uid != p.user {
-		return at, true, fmt.Errorf("%s: not a folder of the server's user", foreign.Path(target))
+		return at, true, fmt.Errorf("%s: not a folder of the server's user", untrusted.Path(target))
 	}
 	return p.storageOf(f, path), true, nil
 }
@@ -273,7 +273,7 @@ func (p process) openFiles(f func(link, target string) bool) error {
 
 // storageOf returns where a file is that the process sees by a path: by the kernel's number of the mount. Without it
 // the number of the file's device is as good as it is where file systems have none of their own.
-func (p process) storageOf(f foreign.File, path string) Storage {
+func (p process) storageOf(f untrusted.File, path string) Storage {
 	m, known := p.mounts[f.Mount]
 	var err error
 	if !known {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -48,7 +48,7 @@ func TestStorageOf(t *testing.T) {
 		{99, 35, "/x", "0:35", "", ""},
 		{0, 35, "/x", "0:35", "", ""},
 	} {
-		got := p.storageOf(foreign.File{Stat_t: unix.Stat_t{Dev: unix.Mkdev(0, c.device)}, Mount: c.mount}, c.path)
+		got := p.storageOf(untrusted.File{Stat_t: unix.Stat_t{Dev: unix.Mkdev(0, c.device)}, Mount: c.mount}, c.path)
 		if got.Mount.Device != c.want || got.Mount.Source != c.source || got.Place.Path != c.on {
 			t.Errorf("mount %d: %+v", c.mount, got)
 		}
@@ -67,12 +67,12 @@ func TestMountedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := process{root: "/proc", pid: os.Getpid(), dir: fmt.Sprintf("/proc/%d", os.Getpid())}
-			data, err := foreign.WorkingDirectory(p.root, p.pid)
+			data, err := untrusted.WorkingDirectory(p.root, p.pid)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer data.Close()
-			here, err := data.File(".", foreign.NoLinks)
+			here, err := data.File(".", untrusted.NoLinks)
 			if err != nil {
 				t.Fatal(err)
 			}

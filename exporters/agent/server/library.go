@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // maxMaps bounds a process's table of mappings: it may have 65,530 of them, of any name.
@@ -26,7 +26,7 @@ type Library struct {
 // readLibrary finds the TLS library that a process has loaded: OpenSSL's libssl, wherever
 // its image keeps it.
 func (p process) readLibrary(s *Server) error {
-	err := foreign.Lines(filepath.Join(p.dir, "maps"), maxMaps, func(line string) bool {
+	err := untrusted.Lines(filepath.Join(p.dir, "maps"), maxMaps, func(line string) bool {
 		const permissions, device, inode, path = 1, 3, 4, 5
 		fields := strings.Fields(line)
 		if len(fields) <= path || !strings.Contains(fields[permissions], "x") || !strings.HasPrefix(filepath.Base(fields[path]), "libssl.so") {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // maxNamespaces bounds the network namespaces that Listeners remembers: any user may make many.
@@ -34,7 +34,7 @@ type Listener struct {
 func (l Listener) String() string {
 	who := "no process that is visible"
 	if l.PID != 0 {
-		who = fmt.Sprintf("process %d (%s)", l.PID, foreign.Text(l.Program, foreign.MaxLabel))
+		who = fmt.Sprintf("process %d (%s)", l.PID, untrusted.Text(l.Program, untrusted.MaxLabel))
 	}
 	return fmt.Sprintf("%s listens on port %d of %s", who, l.Port, l.Engine)
 }
@@ -112,7 +112,7 @@ func (l *Listeners) Look(most int) (Strangers, error) {
 // namespaces returns the processes in each network namespace. A process that nobody may look into is mostly in one with
 // others; it is an error if there are more of those than others, as without the right to look (CAP_SYS_PTRACE).
 func (l *Listeners) namespaces() (map[string][]process, error) {
-	pids, err := foreign.Processes(l.scanner.procfs)
+	pids, err := untrusted.Processes(l.scanner.procfs)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -90,7 +90,7 @@ func (s Strangers) foundIn(namespaces ...string) (found []string) {
 // or a proxy that is known.
 func TestStrangersListen(t *testing.T) {
 	testkit.NeedRoot(t)
-	scanner := NewScanner("/proc", foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	scanner := NewScanner("/proc", untrusted.NewCalls(time.Hour, untrusted.DefaultHanging))
 	l := scanner.Listeners()
 	pid, mine, end := listenAs(t, "mystery-database", "0.0.0.0:5432", "[::]:6379", "0.0.0.0:8080")
 	_, another, _ := listenAs(t, "another", "0.0.0.0:5432", "[::]:33060")
@@ -144,7 +144,7 @@ func TestStrangersInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := NewScanner(root, foreign.NewCalls(time.Hour, foreign.DefaultHanging)).Listeners()
+	l := NewScanner(root, untrusted.NewCalls(time.Hour, untrusted.DefaultHanging)).Listeners()
 	for look := range namespaces {
 		found, err := l.Look(1)
 		if err != nil || len(found.Listeners) != look+1 {
@@ -183,7 +183,7 @@ func TestStrangersBeyond(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := NewScanner(root, foreign.NewCalls(time.Hour, foreign.DefaultHanging)).Listeners()
+	l := NewScanner(root, untrusted.NewCalls(time.Hour, untrusted.DefaultHanging)).Listeners()
 	l.most = 2
 	if found, _ := l.Look(2); found.Beyond != 1 || len(l.known) != 2 {
 		t.Errorf("%d are beyond the bound and %v known, want 1 and 2", found.Beyond, slices.Collect(maps.Keys(l.known)))

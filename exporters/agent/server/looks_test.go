@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -51,8 +51,8 @@ func TestLooksOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			// Nothing is given up: what hangs does so for as long as the test lasts.
-			s := NewScanner(root, foreign.NewCalls(time.Hour, 8*foreign.DefaultHanging))
-			s.looks = foreign.NewCalls(20*time.Millisecond, parallel)
+			s := NewScanner(root, untrusted.NewCalls(time.Hour, 8*untrusted.DefaultHanging))
+			s.looks = untrusted.NewCalls(20*time.Millisecond, parallel)
 			look := s.Looker()
 			for n := range 2 * parallel {
 				user, cgroup := neighbour(n)
@@ -62,7 +62,7 @@ func TestLooksOfOthers(t *testing.T) {
 			victim := inGroup(t, root, 7, "26", "/system.slice/postgresql.service", false)
 			testkit.Eventually(t, testkit.Patience, func() error {
 				user, _ := neighbour(0)
-				over, err := s.looks.Enter(foreign.Owner{User: user, Group: newProcess(root, 100).group()}, "look")
+				over, err := s.looks.Enter(untrusted.Owner{User: user, Group: newProcess(root, 100).group()}, "look")
 				if err != nil {
 					return nil
 				}
@@ -92,9 +92,9 @@ func TestLooksOfOthers(t *testing.T) {
 // A look for which its owner has no room is left for another time, and reported.
 func TestLookIsLeft(t *testing.T) {
 	root := t.TempDir()
-	s := NewScanner(root, foreign.NewCalls(time.Hour, 8*foreign.DefaultHanging))
-	s.looks = foreign.NewCalls(20*time.Millisecond, parallel)
-	owner := foreign.Owner{}
+	s := NewScanner(root, untrusted.NewCalls(time.Hour, 8*untrusted.DefaultHanging))
+	s.looks = untrusted.NewCalls(20*time.Millisecond, parallel)
+	owner := untrusted.Owner{}
 	c := inGroup(t, root, 7, "26", "/system.slice/postgresql.service", false)
 	p := newProcess(root, 7)
 	owner.User, owner.Group = "26", p.group()
@@ -106,7 +106,7 @@ func TestLookIsLeft(t *testing.T) {
 		}
 		over = append(over, end)
 	}
-	if found, err := s.Looker()(c); found != nil || !foreign.Unanswered(err) {
+	if found, err := s.Looker()(c); found != nil || !untrusted.Unanswered(err) {
 		t.Errorf("without room: %+v, %v", found, err)
 	}
 	over[0]()

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // The engines of the servers that speak MySQL's protocol.
@@ -43,7 +43,7 @@ func mysqlNamed(port uint16, programs ...string) kind {
 		variant: mysqlVariant,
 		version: mysqlVersion,
 		// InnoDB's redo log is the file that the server has open.
-		log: func(p process, _ *Server, _ *foreign.Dir) (Storage, error) {
+		log: func(p process, _ *Server, _ *untrusted.Dir) (Storage, error) {
 			return p.openLog(func(name string) bool {
 				return strings.HasPrefix(name, "ib_logfile") || strings.HasPrefix(name, "#ib_redo")
 			})
@@ -112,7 +112,7 @@ var mysqlVersionFiles = []string{"mariadb_upgrade_info", "mysql_upgrade_info"}
 const maxHistory = 64 << 10
 
 // mysqlVersion returns the version by the data directory's files. MySQL 8.4 and later keep the history of their versions.
-func mysqlVersion(p process, data *foreign.Dir) string {
+func mysqlVersion(p process, data *untrusted.Dir) string {
 	var history struct {
 		Upgrades []struct {
 			Version string `json:"version"`
@@ -121,7 +121,7 @@ func mysqlVersion(p process, data *foreign.Dir) string {
 	text := p.headOf(data, "mysql_upgrade_history", maxHistory)
 	if json.Unmarshal([]byte(text), &history) == nil {
 		if n := len(history.Upgrades); n > 0 {
-			if v := foreign.Version(history.Upgrades[n-1].Version); v != "" {
+			if v := untrusted.Version(history.Upgrades[n-1].Version); v != "" {
 				return v
 			}
 		}
@@ -131,16 +131,16 @@ func mysqlVersion(p process, data *foreign.Dir) string {
 
 // mysqlVariant distinguishes MariaDB from MySQL, whose programs have one name before MariaDB 10.4 and in some packages of later ones: MariaDB writes its name behind
 // its version, and has a log of Aria's tables.
-func mysqlVariant(p process, s *Server, data *foreign.Dir) Engine {
+func mysqlVariant(p process, s *Server, data *untrusted.Dir) Engine {
 	if s.Engine != MySQL {
 		return s.Engine
 	}
 	for _, name := range mysqlVersionFiles {
-		if text := p.headOf(data, name, maxVersionFile); foreign.Version(text) != "" && strings.Contains(text, "-MariaDB") {
+		if text := p.headOf(data, name, maxVersionFile); untrusted.Version(text) != "" && strings.Contains(text, "-MariaDB") {
 			return MariaDB
 		}
 	}
-	if _, err := data.Stat("aria_log_control", foreign.NoLinks); err == nil {
+	if _, err := data.Stat("aria_log_control", untrusted.NoLinks); err == nil {
 		return MariaDB
 	}
 	return MySQL
@@ -176,7 +176,7 @@ func mysqlBinlog(p process) (log Storage, err error) {
 var innodbFile = regexp.MustCompile(`(?:^ibdata[0-9]+|^undo[_0-9][^/]*|\.ibd|\.ibu)$`)
 
 // mysqlTablespaces returns where InnoDB's tablespaces are that the server has open and that are not below its data directory.
-func mysqlTablespaces(p process, s *Server, _ *foreign.Dir) (all []Storage, err error) {
+func mysqlTablespaces(p process, s *Server, _ *untrusted.Dir) (all []Storage, err error) {
 	within := strings.TrimSuffix(s.DataPath, "/") + "/"
 	err = p.openFiles(func(link, target string) bool {
 		target = strings.TrimSuffix(target, " (deleted)")
@@ -194,7 +194,7 @@ func mysqlTablespaces(p process, s *Server, _ *foreign.Dir) (all []Storage, err 
 
 // mysqlInternal returns the ports that are not for clients by what the server was started with: its arguments and option files. Those of the X protocol
 // are not read.
-func mysqlInternal(p process, s *Server, data *foreign.Dir) (ports []uint16) {
+func mysqlInternal(p process, s *Server, data *untrusted.Dir) (ports []uint16) {
 	o := options{process: p}
 	if data != nil { // else nothing may be read that can hang
 		o.readFiles()
@@ -253,7 +253,7 @@ func (o *options) readFiles() {
 			files = append(files, value)
 		}
 	}
-	root, err := foreign.Root(o.root, o.pid)
+	root, err := untrusted.Root(o.root, o.pid)
 	if err != nil {
 		return
 	}
@@ -264,11 +264,11 @@ func (o *options) readFiles() {
 }
 
 // readFile reads an option file and those that it includes.
-func (o *options) readFile(root *foreign.Dir, path string, depth int) {
+func (o *options) readFile(root *untrusted.Dir, path string, depth int) {
 	if o.files++; o.files > maxConfigFiles || depth > maxConfigDepth || !filepath.IsAbs(path) {
 		return
 	}
-	f, stat, err := root.Open(path, foreign.InRoot)
+	f, stat, err := root.Open(path, untrusted.InRoot)
 	if err != nil {
 		return
 	}
@@ -277,7 +277,7 @@ func (o *options) readFile(root *foreign.Dir, path string, depth int) {
 	if stat.Uid != o.user && (stat.Uid != 0 || stat.Mode&othersRead == 0) {
 		return
 	}
-	text, err := foreign.ReadAll(f, maxConfig)
+	text, err := untrusted.ReadAll(f, maxConfig)
 	if err != nil {
 		return
 	}
@@ -291,7 +291,7 @@ func (o *options) readFile(root *foreign.Dir, path string, depth int) {
 			group, _, _ := strings.Cut(line[1:], "]")
 			server = group == "server" || group == "galera" || strings.HasPrefix(group, "mysqld") || strings.HasPrefix(group, "mariadb")
 		case all:
-			names, err := root.Names(strings.TrimSpace(folder), foreign.InRoot, 10*maxConfigFiles)
+			names, err := root.Names(strings.TrimSpace(folder), untrusted.InRoot, 10*maxConfigFiles)
 			if err != nil {
 				continue
 			}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // maxListening bounds the addresses that one server listens on.
@@ -49,13 +49,13 @@ const maxTable = 64 << 20
 // networks are the listeners of each network namespace that one scan came by: many servers may share one. Each is read
 // once, whatever comes of it, and holds up nobody in another.
 type networks struct {
-	calls *foreign.Calls
+	calls *untrusted.Calls
 
 	mu    sync.Mutex
 	known map[string]func() (listeners, error)
 }
 
-func newNetworks(calls *foreign.Calls) *networks {
+func newNetworks(calls *untrusted.Calls) *networks {
 	return &networks{calls: calls, known: map[string]func() (listeners, error){}}
 }
 
@@ -99,7 +99,7 @@ func (n *networks) reader(namespace string, p process) (read func() (listeners, 
 // of a table that does not answer, or cannot be understood. The calls are the agent's own: the tables are the kernel's,
 // and a process whose files hang has no part in them. As long as the one of IPv4 is there, so is the process, and
 // another one that is missing does not exist.
-func (p process) listening(r *reading, calls *foreign.Calls) error {
+func (p process) listening(r *reading, calls *untrusted.Calls) error {
 	four, six := filepath.Join(p.dir, "net/tcp"), filepath.Join(p.dir, "net/tcp6")
 	var noFour, noSix error
 	var both sync.WaitGroup
@@ -128,7 +128,7 @@ var errCutOff = errors.New("the table is cut off")
 func (r *reading) table(table string) error {
 	const slot, local, state, inode, listen = 0, 1, 3, 9, "0A"
 	problem := fmt.Errorf("%s: %w: it has no heading", table, errCutOff)
-	err := foreign.Lines(table, maxTable, func(line string) bool {
+	err := untrusted.Lines(table, maxTable, func(line string) bool {
 		fields := strings.Fields(line)
 		if len(fields) <= inode {
 			problem = fmt.Errorf("%s: %w: a line has %d fields", table, errCutOff, len(fields))
@@ -143,7 +143,7 @@ func (r *reading) table(table string) error {
 		}
 		address, err := parseLocal(fields[local])
 		if err != nil {
-			problem = fmt.Errorf("%s: local address %q: %w", table, foreign.Text(fields[local], foreign.MaxLabel), err)
+			problem = fmt.Errorf("%s: local address %q: %w", table, untrusted.Text(fields[local], untrusted.MaxLabel), err)
 			return true
 		}
 		r.add(fields[inode], address)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -84,7 +84,7 @@ func TestNetworksReadOnce(t *testing.T) {
 	if err := errors.Join(os.WriteFile(filepath.Join(broken.dir, "net", "tcp"), []byte(line), 0o644), os.RemoveAll(ended.dir+"/net")); err != nil {
 		t.Fatal(err)
 	}
-	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	n := newNetworks(untrusted.NewCalls(time.Hour, untrusted.DefaultHanging))
 	_, first := n.of(broken)
 	if _, err := n.of(same); first == nil || err == nil || err.Error() != first.Error() {
 		t.Errorf("the errors are %v and %v, want the first one twice", first, err)
@@ -108,7 +108,7 @@ func TestNetworksApart(t *testing.T) {
 	heading := tableOf(t, slow)[0]
 	table, end := withoutEnd(t, slow)
 	defer end()
-	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	n := newNetworks(untrusted.NewCalls(time.Hour, untrusted.DefaultHanging))
 	slowly, answered := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := n.of(slow)
@@ -149,7 +149,7 @@ func TestNetworksWithoutConnections(t *testing.T) {
 	root := t.TempDir()
 	p := inNamespace(t, root, 10, "1")
 	unfinished(t, p, strings.Join(tableOf(t, p), ""))
-	n := newNetworks(foreign.NewCalls(time.Hour, foreign.DefaultHanging))
+	n := newNetworks(untrusted.NewCalls(time.Hour, untrusted.DefaultHanging))
 	type answer struct {
 		l   listeners
 		err error
@@ -175,17 +175,17 @@ func TestNetworksWithoutConnections(t *testing.T) {
 // What was read of a table that takes too long is known, beside the error.
 func TestNetworksKeepWhatIsRead(t *testing.T) {
 	root := t.TempDir()
-	patience, pid := 50*time.Millisecond, 10
+	timeout, pid := 50*time.Millisecond, 10
 	testkit.Eventually(t, testkit.Patience, func() error {
 		slow := inNamespace(t, root, pid, fmt.Sprint(pid))
 		unfinished(t, slow, strings.Join(tableOf(t, slow)[:2], ""))
-		l, err := newNetworks(foreign.NewCalls(patience, foreign.DefaultHanging)).of(slow)
-		if !errors.Is(err, foreign.ErrUnanswered) {
+		l, err := newNetworks(untrusted.NewCalls(timeout, untrusted.DefaultHanging)).of(slow)
+		if !errors.Is(err, untrusted.ErrUnanswered) {
 			t.Fatalf("%v, want no answer", err)
 		}
 		if !l.has(slow) {
-			patience, pid = 2*patience, pid+1 // the machine is busy
-			return fmt.Errorf("%v within %v", l, patience)
+			timeout, pid = 2*timeout, pid+1 // the machine is busy
+			return fmt.Errorf("%v within %v", l, timeout)
 		}
 		return nil
 	})
@@ -197,10 +197,10 @@ func TestNetworksInTime(t *testing.T) {
 	slow, same := inNamespace(t, root, 10, "1"), inNamespace(t, root, 20, "1")
 	_, end := withoutEnd(t, slow)
 	defer end()
-	calls := foreign.NewCalls(50*time.Millisecond, foreign.DefaultHanging)
+	calls := untrusted.NewCalls(50*time.Millisecond, untrusted.DefaultHanging)
 	n := newNetworks(calls)
 	for _, p := range []process{slow, same} {
-		if _, err := n.of(p); !errors.Is(err, foreign.ErrUnanswered) {
+		if _, err := n.of(p); !errors.Is(err, untrusted.ErrUnanswered) {
 			t.Errorf("process %d: %v", p.pid, err)
 		}
 	}
@@ -224,8 +224,8 @@ func TestNetworksOfOneFamily(t *testing.T) {
 		make   func(t *testing.T, table string) error
 		want   error
 	}{
-		"IPv6 without an answer": {"tcp6", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, foreign.ErrUnanswered},
-		"IPv4 without an answer": {"tcp", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, foreign.ErrUnanswered},
+		"IPv6 without an answer": {"tcp6", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, untrusted.ErrUnanswered},
+		"IPv4 without an answer": {"tcp", func(_ *testing.T, table string) error { return syscall.Mkfifo(table, 0o600) }, untrusted.ErrUnanswered},
 		"IPv6 empty":             {"tcp6", func(_ *testing.T, table string) error { return os.WriteFile(table, nil, 0o600) }, errCutOff},
 		"IPv6 that ends within a line": {"tcp6", func(_ *testing.T, table string) error {
 			return os.WriteFile(table, []byte("  sl  local_address a b c d e f g h\n   0: 0000:15"), 0o600)
@@ -253,10 +253,10 @@ func TestNetworksOfOneFamily(t *testing.T) {
 			if err := errors.Join(os.Remove(broken), c.make(t, broken), os.Remove(cwd), os.Symlink(filepath.Join(root, "none"), cwd)); err != nil {
 				t.Fatal(err)
 			}
-			patience := 50 * time.Millisecond
+			timeout := 50 * time.Millisecond
 			testkit.Eventually(t, testkit.Patience, func() error {
-				found, err := NewScanner(root, foreign.NewCalls(patience, foreign.DefaultHanging)).Scan(nil)
-				patience *= 2 // on a busy machine the whole table is late, too
+				found, err := NewScanner(root, untrusted.NewCalls(timeout, untrusted.DefaultHanging)).Scan(nil)
+				timeout *= 2 // on a busy machine the whole table is late, too
 				if !errors.Is(err, c.want) {
 					return fmt.Errorf("error %w, want %w", err, c.want)
 				}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // PostgreSQL is the engine of PostgreSQL's servers, and of EDB's.
@@ -24,7 +24,7 @@ var postgresql = kind{
 	title:       "postgres: ",
 	name:        clusterName,
 	markers:     []string{"PG_VERSION"},
-	version:     func(p process, data *foreign.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one
+	version:     func(p process, data *untrusted.Dir) string { return p.versionIn(data, "PG_VERSION") }, // the major one
 	log:         postgresLog,
 	tablespaces: postgresTablespaces,
 	waitEvent:   WaitEventVariable,
@@ -48,7 +48,7 @@ func postgresNotServing(args []string) bool {
 }
 
 // clusterName returns the setting cluster_name.
-func clusterName(p process, s *Server, data *foreign.Dir) string {
+func clusterName(p process, s *Server, data *untrusted.Dir) string {
 	if data == nil {
 		return setting(p.args, nameSetting)
 	}
@@ -73,7 +73,7 @@ func setting(args []string, name string) string {
 }
 
 // postgresLog returns where pg_wal is, or pg_xlog up to version 9.6, if that is elsewhere.
-func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
+func postgresLog(p process, s *Server, data *untrusted.Dir) (Storage, error) {
 	log, elsewhere, err := p.linked(s, data, "pg_wal")
 	if err == nil && !elsewhere {
 		log, _, err = p.linked(s, data, "pg_xlog")
@@ -83,8 +83,8 @@ func postgresLog(p process, s *Server, data *foreign.Dir) (Storage, error) {
 
 // postgresTablespaces returns where the tablespaces are: what is in pg_tblspc are links by the tablespaces' numbers, or mounts.
 // One that cannot be read is left out, and is an error.
-func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage, err error) {
-	names, err := data.Names("pg_tblspc", foreign.NoLinks, maxLinks)
+func postgresTablespaces(p process, s *Server, data *untrusted.Dir) (all []Storage, err error) {
+	names, err := data.Names("pg_tblspc", untrusted.NoLinks, maxLinks)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func postgresTablespaces(p process, s *Server, data *foreign.Dir) (all []Storage
 	for _, name := range names {
 		one, ok, err := p.linked(s, data, filepath.Join("pg_tblspc", name))
 		if err != nil && !gone(err) && len(problems) < maxProblems {
-			problems = append(problems, fmt.Errorf("%s: %w", foreign.Path(name), err))
+			problems = append(problems, fmt.Errorf("%s: %w", untrusted.Path(name), err))
 		}
 		if err != nil || !ok {
 			continue

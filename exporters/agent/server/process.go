@@ -12,8 +12,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -50,7 +50,7 @@ type stat struct {
 
 // stat reads /proc/PID/stat, see proc(5).
 func (p process) stat() (stat, error) {
-	text, err := foreign.ReadProc(filepath.Join(p.dir, "stat"), maxStat)
+	text, err := untrusted.ReadProc(filepath.Join(p.dir, "stat"), maxStat)
 	if err != nil {
 		return stat{}, ended(err)
 	}
@@ -77,7 +77,7 @@ func (p process) stat() (stat, error) {
 
 // effectiveUser reads the user that the process acts as, see proc(5).
 func (p process) effectiveUser() (uint32, error) {
-	text, err := foreign.ReadProc(filepath.Join(p.dir, "status"), maxStat)
+	text, err := untrusted.ReadProc(filepath.Join(p.dir, "status"), maxStat)
 	if err != nil {
 		return 0, ended(err)
 	}
@@ -97,7 +97,7 @@ func (p process) effectiveUser() (uint32, error) {
 // of its own the agent's own cgroup is, or if they cannot be read. That reads neither the process's memory nor its
 // files, and so does not hang with those; it may only wait for the kernel's lock on cgroups.
 func (p process) group() string {
-	text, err := foreign.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
+	text, err := untrusted.ReadProc(filepath.Join(p.dir, "cgroup"), maxCgroup)
 	if err != nil {
 		return ""
 	}
@@ -112,7 +112,7 @@ func (p process) group() string {
 
 // arguments returns the command line, as far as it is looked at.
 func (p process) arguments() ([]string, error) {
-	text, err := foreign.ReadProc(filepath.Join(p.dir, "cmdline"), maxArguments)
+	text, err := untrusted.ReadProc(filepath.Join(p.dir, "cmdline"), maxArguments)
 	if err != nil {
 		return nil, ended(err)
 	}

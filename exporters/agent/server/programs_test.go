@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -85,7 +85,7 @@ func TestRealPrograms(t *testing.T) {
 		return cmd.Process.Pid
 	}
 	wrapped, above := start(".postgres-wrapped", "600"), start("postgres")
-	s := NewScanner("/proc", foreign.NewCalls(time.Second, foreign.DefaultHanging))
+	s := NewScanner("/proc", untrusted.NewCalls(time.Second, untrusted.DefaultHanging))
 	testkit.Eventually(t, testkit.Patience, func() error {
 		all, err := s.Candidates()
 		if err != nil {

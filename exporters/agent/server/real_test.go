@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -24,7 +24,7 @@ import (
 // lookAt is what a look finds of a process; nil if it is no server.
 func lookAt(t *testing.T, pid int) *server.Server {
 	t.Helper()
-	s := server.NewScanner("/proc", foreign.NewCalls(time.Minute, foreign.DefaultHanging))
+	s := server.NewScanner("/proc", untrusted.NewCalls(time.Minute, untrusted.DefaultHanging))
 	c, ok := s.Candidate(pid)
 	if !ok {
 		return nil
@@ -147,7 +147,7 @@ func TestTablespaces(t *testing.T) {
 	}
 	places := func(fails string) {
 		t.Helper()
-		s := server.NewScanner("/proc", foreign.NewCalls(time.Minute, foreign.DefaultHanging))
+		s := server.NewScanner("/proc", untrusted.NewCalls(time.Minute, untrusted.DefaultHanging))
 		candidate, ok := s.Candidate(pg.PID)
 		if !ok {
 			t.Fatal("no server")
@@ -190,7 +190,7 @@ func TestTablespaces(t *testing.T) {
 // lookAtAll is lookAt, whatever could not be read.
 func lookAtAll(t *testing.T, pid int) server.Server {
 	t.Helper()
-	s := server.NewScanner("/proc", foreign.NewCalls(time.Minute, foreign.DefaultHanging))
+	s := server.NewScanner("/proc", untrusted.NewCalls(time.Minute, untrusted.DefaultHanging))
 	c, ok := s.Candidate(pid)
 	if !ok {
 		t.Fatal("no server")

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/query"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Redis is the engine of the servers with Redis' protocol: Redis itself and Valkey.
@@ -31,7 +31,7 @@ var redis = kind{
 	internal:   busPort,
 	version:    snapshotVersion,
 	// The append-only file is the one that the server has open.
-	log: func(p process, _ *Server, _ *foreign.Dir) (Storage, error) {
+	log: func(p process, _ *Server, _ *untrusted.Dir) (Storage, error) {
 		return p.openLog(func(name string) bool { return strings.HasSuffix(name, ".aof") })
 	},
 	isOther: func(port uint16, ports []uint16) bool {
@@ -70,7 +70,7 @@ const (
 // busPort returns the port of the bus between a cluster's nodes, which need not be at its usual offset (cluster-port):
 // by the node's own line in the data directory, ID HOST:PORT@BUSPORT myself,…; before that is known, by its title,
 // which names the clients' port, if there is one other.
-func busPort(p process, s *Server, data *foreign.Dir) []uint16 {
+func busPort(p process, s *Server, data *untrusted.Dir) []uint16 {
 	title := strings.Fields(strings.Join(p.args, " "))
 	if !slices.Contains(title, "[cluster]") {
 		return nil
@@ -107,12 +107,12 @@ const maxSnapshotHead = 64
 
 // snapshotVersion returns the version of the server that wrote the snapshot in the data directory, which is the first
 // in it: REDIS0010, then 0xfa and two strings behind their lengths, redis-ver and the version.
-func snapshotVersion(p process, data *foreign.Dir) string {
+func snapshotVersion(p process, data *untrusted.Dir) string {
 	head := p.headOf(data, "dump.rdb", maxSnapshotHead)
 	for _, key := range []string{"\xfa\x09redis-ver", "\xfa\x0avalkey-ver"} {
 		_, rest, ok := strings.Cut(head, key)
 		if ok && len(rest) > 1 && int(rest[0]) < len(rest) {
-			return foreign.Version(rest[1 : 1+int(rest[0])])
+			return untrusted.Version(rest[1 : 1+int(rest[0])])
 		}
 	}
 	return ""

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // maxPorts is as many ports as the kernel side compares a connection with.
@@ -21,8 +21,8 @@ const maxPorts = 4
 // Scanner finds the database servers below a procfs.
 type Scanner struct {
 	procfs string
-	calls  *foreign.Calls
-	looks  *foreign.Calls
+	calls  *untrusted.Calls
+	looks  *untrusted.Calls
 	// Programs are the names by which servers are found.
 	Programs Programs
 	// unread is how many processes' stat the latest look through all could not understand.
@@ -34,7 +34,7 @@ type Scanner struct {
 func (s *Scanner) Unread() int { return int(s.unread.Load()) }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
-func NewScanner(procfs string, calls *foreign.Calls) *Scanner {
+func NewScanner(procfs string, calls *untrusted.Calls) *Scanner {
 	return &Scanner{procfs: procfs, calls: calls, looks: newLooks()}
 }
 
@@ -47,7 +47,7 @@ type Candidate struct {
 // Candidates returns those among all processes, in the order in which they began. It reads
 // nothing that may hang. The error joins what could not be read.
 func (s *Scanner) Candidates() ([]Candidate, error) {
-	pids, err := foreign.Processes(s.procfs)
+	pids, err := untrusted.Processes(s.procfs)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (s *Scanner) startedServer(pid int, engine Engine) bool {
 	if _, server := s.Programs.OfFile(exe); server {
 		return false
 	}
-	text, err := foreign.ReadProc(filepath.Join(p.dir, "task", strconv.Itoa(pid), "children"), maxStat)
+	text, err := untrusted.ReadProc(filepath.Join(p.dir, "task", strconv.Itoa(pid), "children"), maxStat)
 	if err != nil {
 		return false
 	}
@@ -211,7 +211,7 @@ func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
 
 // Looker returns a function that looks at candidates; it may be called from several goroutines. What they share, such
 // as the ports of a network namespace, is read once by each Looker. The function returns nil for a process that is no
-// server, or has ended, and an error that foreign.Unanswered recognises for one that is left for another time, as too
+// server, or has ended, and an error that untrusted.Unanswered recognises for one that is left for another time, as too
 // many of its owner's are looked at.
 func (s *Scanner) Looker() func(Candidate) (*Server, error) {
 	tcp := newNetworks(s.calls)
@@ -250,9 +250,9 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 			server.Engine = e
 		}
 	}
-	args, slow := foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", server.PID), p.arguments)
+	args, slow := untrusted.Call(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", server.PID), p.arguments)
 	switch {
-	case foreign.Unanswered(slow):
+	case untrusted.Unanswered(slow):
 		// Its memory hangs. It is a server if it listens; only its name is not known.
 		server.NoName = kinds[server.Engine].name != nil
 	case slow != nil:
@@ -269,7 +269,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 		}
 		p.args = args
 		if k.name != nil {
-			server.Name = foreign.Text(k.name(p, server, nil), foreign.MaxLabel)
+			server.Name = untrusted.Text(k.name(p, server, nil), untrusted.MaxLabel)
 		}
 	}
 	// What follows needs more rights, or the server to be further on its way: the server is
@@ -309,7 +309,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 // read before an error is kept.
 func (s *Scanner) part(server *Server, what string, read func(*Server) error) (*Server, error) {
 	copied := *server
-	return foreign.AskFor(s.calls, server.Owner(), fmt.Sprintf("%s of process %d", what, server.PID), func() (*Server, error) {
+	return untrusted.Call(s.calls, server.Owner(), fmt.Sprintf("%s of process %d", what, server.PID), func() (*Server, error) {
 		mine := copied
 		problem := read(&mine)
 		return &mine, problem

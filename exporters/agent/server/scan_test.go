@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -29,7 +29,7 @@ type fixture struct {
 
 // scanner returns a Scanner that waits for what a busy machine takes its time for.
 func scanner(procfs string) *Scanner {
-	return NewScanner(procfs, foreign.NewCalls(testkit.Patience, foreign.DefaultHanging))
+	return NewScanner(procfs, untrusted.NewCalls(testkit.Patience, untrusted.DefaultHanging))
 }
 
 // write makes the folder of a process, as far as a scan looks at it.
@@ -231,7 +231,7 @@ func TestScanKeepsOthers(t *testing.T) {
 // A server whose file system hangs is followed without what is there, does not hold up the others, and is read once
 // only until it answers. One whose memory hangs, as /proc/PID/cmdline then does, is followed if it listens.
 func TestScanHung(t *testing.T) {
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	root := t.TempDir()
 	for _, pid := range []int{10, 20, 30, 40} {
 		f := fixture{pid: pid, comm: "postgres", args: []string{"postgres", fmt.Sprintf("--cluster-name=pg%d", pid)}}
@@ -262,11 +262,11 @@ func TestScanHung(t *testing.T) {
 	}
 	replace(30, "cmdline")
 	replace(40, "cmdline")
-	patience := 200 * time.Millisecond
-	var calls *foreign.Calls
+	timeout := 200 * time.Millisecond
+	var calls *untrusted.Calls
 	testkit.Eventually(t, testkit.Patience, func() error {
-		calls = foreign.NewCalls(patience, foreign.DefaultHanging)
-		patience *= 2 // on a busy machine more is late than what hangs
+		calls = untrusted.NewCalls(timeout, untrusted.DefaultHanging)
+		timeout *= 2 // on a busy machine more is late than what hangs
 		s := NewScanner(root, calls)
 		for range 3 {
 			servers, err := s.Scan(nil)
@@ -313,7 +313,7 @@ func TestOwner(t *testing.T) {
 	if len(found) != 5 || err != nil {
 		t.Fatalf("found %+v, %v", found, err)
 	}
-	owners := map[int]foreign.Owner{}
+	owners := map[int]untrusted.Owner{}
 	for _, s := range found {
 		owners[s.PID] = s.Owner()
 		if s.Owner().User != fmt.Sprint(os.Geteuid()) {
@@ -380,7 +380,7 @@ func TestScanHostile(t *testing.T) {
 					t.Errorf("not fit for a label or a log: %q", text)
 				}
 			}
-			if len(s.Name) > foreign.MaxLabel {
+			if len(s.Name) > untrusted.MaxLabel {
 				t.Errorf("the name has %d bytes", len(s.Name))
 			}
 		})

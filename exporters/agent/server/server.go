@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
@@ -111,7 +111,7 @@ const maxDataID = 8
 func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
 // Owner is whose share of the calls that may hang those on this server's files take, see
-// foreign.Calls.
-func (s Server) Owner() foreign.Owner {
-	return foreign.Owner{User: strconv.FormatUint(uint64(s.User), 10), Group: s.Group}
+// untrusted.Calls.
+func (s Server) Owner() untrusted.Owner {
+	return untrusted.Owner{User: strconv.FormatUint(uint64(s.User), 10), Group: s.Group}
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // WaitEventVariable is the variable in which a PostgreSQL process keeps where it writes what it waits for. Like all its
@@ -18,10 +18,10 @@ const WaitEventVariable = "my_wait_event_info"
 
 // VariableAddress returns the address of an exported variable of a process's program, which
 // is the same in the process's forks. It reads the symbol table and takes milliseconds, or as
-// long as the program's file system or the process's memory hangs: see foreign.Calls.
+// long as the program's file system or the process's memory hangs: see untrusted.Calls.
 func VariableAddress(procfs string, pid int, name string) (uint64, error) {
 	dir := newProcess(procfs, pid).dir
-	file, _, err := foreign.OpenMagic(filepath.Join(dir, "exe"))
+	file, _, err := untrusted.OpenMagic(filepath.Join(dir, "exe"))
 	if err != nil {
 		return 0, fmt.Errorf("program file: %w", ended(err))
 	}
@@ -60,8 +60,8 @@ func loadBias(dir string, program *program) (uint64, error) {
 // /proc/PID/maps, see proc(5).
 func mapped(table, file string, offset uint64) (uint64, error) {
 	var found uint64
-	problem := fmt.Errorf("%s does not show %s", table, foreign.Path(file))
-	err := foreign.Lines(table, maxMaps, func(line string) bool {
+	problem := fmt.Errorf("%s does not show %s", table, untrusted.Path(file))
+	err := untrusted.Lines(table, maxMaps, func(line string) bool {
 		const at, path = 2, 5
 		fields := strings.SplitN(line, " ", path+1)
 		if len(fields) <= path || strings.TrimLeft(fields[path], " ") != file {

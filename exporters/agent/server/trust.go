@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // ErrUntrusted is the error of a library that may not be probed.
@@ -22,7 +22,7 @@ var ErrUntrusted = errors.New("not trusted")
 // path, which may lead elsewhere meanwhile.
 func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, error) {
 	link := filepath.Join(newProcess(procfs, pid).dir, "exe")
-	program, stat, err := foreign.OpenMagic(link)
+	program, stat, err := untrusted.OpenMagic(link)
 	if err != nil {
 		return nil, fmt.Errorf("program file: %w", ended(err))
 	}
@@ -33,17 +33,17 @@ func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, erro
 		return nil, fmt.Errorf("program file: %w", ended(err))
 	}
 	if _, ok := p.OfFile(name); !ok {
-		return nil, fmt.Errorf("%w: the program file %s is no database server", ErrUntrusted, foreign.Path(name))
+		return nil, fmt.Errorf("%w: the program file %s is no database server", ErrUntrusted, untrusted.Path(name))
 	}
 	if err := trusted(program, stat); err != nil {
-		return nil, fmt.Errorf("the program file %s: %w", foreign.Path(name), err)
+		return nil, fmt.Errorf("the program file %s: %w", untrusted.Path(name), err)
 	}
-	root, err := foreign.Root(procfs, pid)
+	root, err := untrusted.Root(procfs, pid)
 	if err != nil {
 		return nil, ended(err)
 	}
 	defer root.Close()
-	library, stat, err := root.Open(l.Path, foreign.InRoot)
+	library, stat, err := root.Open(l.Path, untrusted.InRoot)
 	if err != nil {
 		return nil, fmt.Errorf("TLS library: %w", err)
 	}
@@ -53,7 +53,7 @@ func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, erro
 	}
 	if err != nil {
 		library.Close()
-		return nil, fmt.Errorf("the TLS library %s: %w", foreign.Path(l.Path), err)
+		return nil, fmt.Errorf("the TLS library %s: %w", untrusted.Path(l.Path), err)
 	}
 	return library, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
@@ -39,13 +39,13 @@ func (d Devices) Of(m Mount) (string, error) {
 			number, err = d.numberAt(m.Point, err) // its name is gone, or is one of another /dev
 		}
 	case strings.HasPrefix(number, "0:") && m.Type != "" && !disk.SourceTells(m.Type):
-		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, foreign.Text(m.Type, foreign.MaxLabel))
+		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, untrusted.Text(m.Type, untrusted.MaxLabel))
 	case strings.HasPrefix(number, "0:"):
 		// An anonymous number: only the source can name a device.
 		number, err = d.numberOf(m.Source)
 	}
 	if err != nil {
-		return "", fmt.Errorf("mount %s: %w", foreign.Path(m.Point), err)
+		return "", fmt.Errorf("mount %s: %w", untrusted.Path(m.Point), err)
 	}
 	return d.disk(number, m)
 }
@@ -54,7 +54,7 @@ func (d Devices) Of(m Mount) (string, error) {
 func (d Devices) disk(number string, m Mount) (string, error) {
 	whole, err := disk.Whole(filepath.Join(d.sysfs, "dev", "block", number))
 	if err != nil {
-		return "", fmt.Errorf("device %s of mount %s: %w", number, foreign.Path(m.Point), err)
+		return "", fmt.Errorf("device %s of mount %s: %w", number, untrusted.Path(m.Point), err)
 	}
 	return whole, nil
 }
@@ -64,14 +64,14 @@ func (d Devices) disk(number string, m Mount) (string, error) {
 func (d Devices) numberOf(source string) (string, error) {
 	name, ok := strings.CutPrefix(source, "/dev/")
 	if !ok {
-		return "", fmt.Errorf("%w: its source is %q", ErrNoDevice, foreign.Path(source))
+		return "", fmt.Errorf("%w: its source is %q", ErrNoDevice, untrusted.Path(source))
 	}
 	stat, err := d.stat(name)
 	if err != nil {
-		return "", fmt.Errorf("its source %q: %w", foreign.Path(source), err)
+		return "", fmt.Errorf("its source %q: %w", untrusted.Path(source), err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return "", fmt.Errorf("its source %q is no block device", foreign.Path(source))
+		return "", fmt.Errorf("its source %q is no block device", untrusted.Path(source))
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }
@@ -79,12 +79,12 @@ func (d Devices) numberOf(source string) (string, error) {
 // numberAt returns the number of the block device whose node is mounted at a point of the host's; without one there,
 // why it was looked for.
 func (d Devices) numberAt(point string, why error) (string, error) {
-	root, err := foreign.Root(d.procfs, 1)
+	root, err := untrusted.Root(d.procfs, 1)
 	if err != nil {
 		return "", why
 	}
 	defer root.Close()
-	stat, err := root.Stat(point, foreign.InRoot)
+	stat, err := root.Stat(point, untrusted.InRoot)
 	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return "", why
 	}
@@ -93,10 +93,10 @@ func (d Devices) numberAt(point string, why error) (string, error) {
 
 // stat looks in the host's /dev: a container's own has no disks. Without leave to do so it is the agent's own.
 func (d Devices) stat(name string) (unix.Stat_t, error) {
-	if stat, err := foreign.HostDevice(d.procfs, name); err == nil {
+	if stat, err := untrusted.HostDevice(d.procfs, name); err == nil {
 		return stat, nil
 	}
-	return foreign.Device(name)
+	return untrusted.Device(name)
 }
 
 // maxDepth bounds how deep a stack of devices is followed; real ones have three or four.
@@ -183,7 +183,7 @@ func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
 	}
 	mount, ok := host.Holding(strings.TrimSuffix(path, " (deleted)"))
 	if !ok {
-		return "", fmt.Errorf("%w: no mount of the host holds %s", ErrNoDevice, foreign.Path(path))
+		return "", fmt.Errorf("%w: no mount of the host holds %s", ErrNoDevice, untrusted.Path(path))
 	}
 	if err == nil {
 		// The file system has no device's number, as btrfs: the mount has the device, if it is the file's.

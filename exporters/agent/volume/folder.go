@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // folders finds where the folders of volumes are on the host.
 type folders struct {
 	procfs string
-	calls  *foreign.Calls
+	calls  *untrusted.Calls
 	// find looks up where a path leads in the root of PID 1.
 	find func(procfs, path string) (folder, error)
 	// began is when the current look sent its first query, late the mounts that did not answer in time in this look.
@@ -41,7 +41,7 @@ type folders struct {
 type folder struct{ path, device string }
 
 func newFolders(procfs string) *folders {
-	return &folders{procfs: procfs, find: find, calls: foreign.NewCalls(folderPatience, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
+	return &folders{procfs: procfs, find: find, calls: untrusted.NewCalls(folderPatience, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
 }
 
 // locate replaces i's folder by the folder on the host with all links followed, if that determines where the volume is.
@@ -58,7 +58,7 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 	}
 	found, there, err := f.ask(path, t)
 	if err != nil {
-		return i, "", fmt.Errorf("its folder %s: %w", foreign.Path(path), err)
+		return i, "", fmt.Errorf("its folder %s: %w", untrusted.Path(path), err)
 	}
 	if !there {
 		return i, "", nil
@@ -73,7 +73,7 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
 	late := f.late[m.Point] || time.Since(f.began) > foldersPatience
-	err = foreign.ErrUnanswered
+	err = untrusted.ErrUnanswered
 	if !late {
 		err = f.calls.DoFor(m.Point, path, func() error {
 			found, err := f.find(f.procfs, path)
@@ -86,7 +86,7 @@ func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error)
 			}
 			return err
 		})
-		late = errors.Is(err, foreign.ErrUnanswered) || errors.Is(err, foreign.ErrTooMany)
+		late = errors.Is(err, untrusted.ErrUnanswered) || errors.Is(err, untrusted.ErrTooMany)
 		f.late[m.Point] = late
 	}
 	f.mu.Lock()
@@ -100,7 +100,7 @@ func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error)
 
 // find looks up where a path leads in the root of PID 1.
 func find(procfs, path string) (folder, error) {
-	root, err := foreign.Root(procfs, 1)
+	root, err := untrusted.Root(procfs, 1)
 	if err != nil {
 		return folder{}, err
 	}
@@ -109,7 +109,7 @@ func find(procfs, path string) (folder, error) {
 	if f.path, err = root.Real(path); err != nil {
 		return folder{}, err
 	}
-	s, err := root.Stat(f.path, foreign.InRoot)
+	s, err := root.Stat(f.path, untrusted.InRoot)
 	if err == nil && s.Mode&unix.S_IFMT == unix.S_IFBLK {
 		f.device = fmt.Sprintf("%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev))
 	}

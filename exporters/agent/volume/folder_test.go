@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -27,7 +27,7 @@ func rooted(t *testing.T, proc string) {
 }
 
 func patient(n *Node) *Node {
-	n.folders.calls = foreign.NewCalls(time.Minute, 8)
+	n.folders.calls = untrusted.NewCalls(time.Minute, 8)
 	return n
 }
 
@@ -83,12 +83,12 @@ func TestFolderHung(t *testing.T) {
 	}
 	patient(n)
 	is("linked=/srv/local/one one=/srv/local/one", "")
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	link := filepath.Join(proc, "1", "root")
 	if err := errors.Join(os.Remove(link), os.Symlink(hung, link)); err != nil {
 		t.Fatal(err)
 	}
-	n.folders.calls = foreign.NewCalls(50*time.Millisecond, 8)
+	n.folders.calls = untrusted.NewCalls(50*time.Millisecond, 8)
 	is("linked=/srv/local/one one=/srv/local/one", "")
 	n.folders.known = map[string]folder{}
 	is("", "volume linked: its folder /links/one")
@@ -99,7 +99,7 @@ func TestFolderHung(t *testing.T) {
 // from then on.
 func TestFoldersOnAHungMount(t *testing.T) {
 	f, asked, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
-	f.calls = foreign.NewCalls(20*time.Millisecond, folderHanging)
+	f.calls = untrusted.NewCalls(20*time.Millisecond, folderHanging)
 	f.find = func(_, path string) (folder, error) {
 		asked <- path
 		if within(path, "/data") {
@@ -112,7 +112,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 		f.begin(nil)
 		for i := range 20 {
 			path := fmt.Sprint("/data/", i)
-			if at, _, err := f.locate(Identity{Directory: path}, tables); !errors.Is(err, foreign.ErrUnanswered) {
+			if at, _, err := f.locate(Identity{Directory: path}, tables); !errors.Is(err, untrusted.ErrUnanswered) {
 				t.Errorf("%s: %+v, %v", path, at, err)
 			}
 			if at, _, err := f.locate(Identity{Directory: path, elsewhere: true}, tables); err != nil || at.Directory != path {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 const (
@@ -42,7 +42,7 @@ type knowledge struct {
 // Start begins to follow the volumes until ctx ends: what Known returns is at the most some
 // seconds old. It returns once they have been looked for, or cannot be in the time that calls
 // gives. Every Start but the first does nothing.
-func (n *Node) Start(ctx context.Context, calls *foreign.Calls) {
+func (n *Node) Start(ctx context.Context, calls *untrusted.Calls) {
 	n.start.Do(func() {
 		n.refresh(calls, true)
 		changed := make(chan struct{}, 1)
@@ -65,7 +65,7 @@ func (n *Node) Known() ([]Found, error) {
 }
 
 // follow keeps what is known up to date.
-func (n *Node) follow(ctx context.Context, calls *foreign.Calls, changed <-chan struct{}) {
+func (n *Node) follow(ctx context.Context, calls *untrusted.Calls, changed <-chan struct{}) {
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
 	for {
@@ -83,7 +83,7 @@ func (n *Node) follow(ctx context.Context, calls *foreign.Calls, changed <-chan 
 
 // refresh looks for the volumes if afresh is set, or if what is known is no longer valid. If it times out, what was
 // known stays until the answer comes: where a look takes longer than calls may, that is all there is.
-func (n *Node) refresh(calls *foreign.Calls, afresh bool) {
+func (n *Node) refresh(calls *untrusted.Calls, afresh bool) {
 	began := time.Now()
 	err := calls.Do("mount tables and devices of volumes", func() error {
 		if k := n.known.Load(); !afresh && k != nil && n.holds(k) {

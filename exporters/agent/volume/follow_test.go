@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-func calls() *foreign.Calls { return foreign.NewCalls(time.Minute, 8) }
+func calls() *untrusted.Calls { return untrusted.NewCalls(time.Minute, 8) }
 
 // What is known follows the mounts, in any namespace, and the volumes' names.
 func TestFollow(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWatchMounts(t *testing.T) {
 func TestFollowHung(t *testing.T) {
 	proc, sys := machine(t)
 	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
-	impatient := foreign.NewCalls(50*time.Millisecond, 8)
+	impatient := untrusted.NewCalls(50*time.Millisecond, 8)
 	testkit.Eventually(t, testkit.Patience, func() error {
 		n.refresh(impatient, true)
 		found, err := n.Known()
@@ -110,7 +110,7 @@ func TestFollowHung(t *testing.T) {
 		}
 		return nil
 	})
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	table := filepath.Join(proc, "1", "mountinfo")
 	if err := errors.Join(os.Remove(table), os.Symlink(filepath.Join(hung, "mountinfo"), table)); err != nil {
 		t.Fatal(err)
@@ -143,8 +143,8 @@ func TestFollowLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
-	n.refresh(foreign.NewCalls(20*time.Millisecond, 8), true)
-	if found, err := n.Known(); len(found) != 0 || !errors.Is(err, foreign.ErrUnanswered) {
+	n.refresh(untrusted.NewCalls(20*time.Millisecond, 8), true)
+	if found, err := n.Known(); len(found) != 0 || !errors.Is(err, untrusted.ErrUnanswered) {
 		t.Errorf("at first known are %v, %v", found, err)
 	}
 	f, err := os.OpenFile(table, os.O_WRONLY, 0) // it is being read
@@ -205,7 +205,7 @@ func TestHugeTable(t *testing.T) {
 	if err := os.WriteFile(table, []byte(strings.Repeat(line, maxTable/len(line)+1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlaceOf(proc, 7, "/data"); !errors.Is(err, foreign.ErrTooLong) {
+	if _, err := PlaceOf(proc, 7, "/data"); !errors.Is(err, untrusted.ErrTooLong) {
 		t.Errorf("a table above the limit gives %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
@@ -23,7 +23,7 @@ type loopFile struct{ Device, Inode uint64 }
 // loops reads which files loop devices have. One whose file system does not answer is waited for as briefly as a folder
 // is; what it answered holds as long as the file is attached.
 type loops struct {
-	calls *foreign.Calls
+	calls *untrusted.Calls
 	// status reads a device's file from the kernel; number is the device's own.
 	status func(procfs, device, number string) (loopFile, error)
 
@@ -32,7 +32,7 @@ type loops struct {
 }
 
 func newLoops() *loops {
-	return &loops{calls: foreign.NewCalls(folderPatience, folderHanging), status: loopStatus, known: map[string]loopFile{}}
+	return &loops{calls: untrusted.NewCalls(folderPatience, folderHanging), status: loopStatus, known: map[string]loopFile{}}
 }
 
 // ask returns the file of a loop device.
@@ -72,7 +72,7 @@ func (l *loops) ask(d Devices, device, path string) (loopFile, error) {
 
 // loopStatus reads from the kernel the file of a loop device in the host's /dev that has this number.
 func loopStatus(procfs, device, number string) (loopFile, error) {
-	node, err := foreign.OpenDisk(procfs, device, number)
+	node, err := untrusted.OpenDisk(procfs, device, number)
 	if err != nil {
 		return loopFile{}, err
 	}
@@ -90,16 +90,16 @@ func (l *loops) mountOf(d Devices, file loopFile, path string) (Mount, error) {
 	var m Mount
 	err := l.calls.DoFor(path, "file of a loop device", func() error {
 		pid := 1
-		root, err := foreign.Root(d.procfs, pid)
+		root, err := untrusted.Root(d.procfs, pid)
 		if errors.Is(err, os.ErrPermission) {
 			pid = os.Getpid()
-			root, err = foreign.Root("/proc", pid)
+			root, err = untrusted.Root("/proc", pid)
 		}
 		if err != nil {
 			return err
 		}
 		defer root.Close()
-		there, err := root.File(path, foreign.InRoot)
+		there, err := root.File(path, untrusted.InRoot)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (l *loops) mountOf(d Devices, file loopFile, path string) (Mount, error) {
 		return err
 	})
 	if err != nil {
-		return Mount{}, fmt.Errorf("%s: %w", foreign.Path(path), err)
+		return Mount{}, fmt.Errorf("%s: %w", untrusted.Path(path), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Mount is one mounted file system.
@@ -62,8 +62,8 @@ type Tables struct {
 	points map[string]Mount
 	// used are the places that containers use, by device, set on first use.
 	used map[string][]string
-	// own are the seats of the host's mounts.
-	own map[seat]bool
+	// own are the mountEdges of the host's mounts.
+	own map[mountEdge]bool
 }
 
 // podVolume is a volume as the kubelet has it below a pod's folder.
@@ -112,7 +112,7 @@ const (
 // containers with such a one the first process's table is read, for what it was given. Each namespace is read once,
 // also one that cannot be. Processes that end meanwhile are no error. The walk, a new one, finds pods' containers.
 func ReadTables(root string, walk *pod.Walk) (*Tables, error) {
-	pids, err := foreign.Processes(root)
+	pids, err := untrusted.Processes(root)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,8 @@ func ReadTables(root string, walk *pod.Walk) (*Tables, error) {
 		return nil, fmt.Errorf("procfs %s: no mount table of PID 1 (%w); is it the host's procfs?", root, err)
 	}
 	t.Host, t.sources, t.unread = mounts, append(t.sources, source), source.unread
-	t.own = map[seat]bool{}
-	for _, s := range seats(t.Host) {
+	t.own = map[mountEdge]bool{}
+	for _, s := range mountEdges(t.Host) {
 		t.own[s] = true
 	}
 	// Without leave to trace PID 1 its namespace is not known, and is read once more.
@@ -192,7 +192,7 @@ func bytesOf(mounts []Mount) (n int) {
 // namespace and each container that is given a folder of the host's has a copy of them all. Roots remain, and what is below
 // the namespace's own.
 func (t *Tables) without(table []Mount) (own []Mount) {
-	all, kept := seats(table), map[int]bool{}
+	all, kept := mountEdges(table), map[int]bool{}
 	for i, m := range table {
 		if !t.own[all[i]] || m.Point == "/" {
 			kept[m.number], kept[m.parent] = true, true
@@ -264,7 +264,7 @@ func eachMount(root string, pid, limit int, f func(Mount)) (tableSource, error) 
 	source.namespace, _ = namespace(root, pid, "mnt")
 	var digest maphash.Hash
 	digest.SetSeed(seed)
-	err := foreign.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
+	err := untrusted.Lines(filepath.Join(root, strconv.Itoa(pid), "mountinfo"), limit, func(line string) bool {
 		digest.WriteString(line)
 		digest.WriteByte('\n')
 		const number, parent, device, inner, point, least = 0, 1, 2, 3, 4, 6
@@ -495,7 +495,7 @@ func (m Mount) At(path string) (Place, bool) {
 	return m.place(path), true
 }
 
-// MountOf returns the mount with the kernel's number (foreign.File), as the table of a process has it or, if it is not
+// MountOf returns the mount with the kernel's number (untrusted.File), as the table of a process has it or, if it is not
 // in there, as for one below a root that is no mount, that of PID 1.
 func MountOf(root string, pid int, number uint64) (Mount, error) {
 	if number == 0 {
@@ -531,7 +531,7 @@ func PlaceOf(root string, pid int, path string) (Place, error) {
 		return Place{}, fmt.Errorf("mount table of process %d: %w", pid, err)
 	}
 	if !ok {
-		return Place{}, fmt.Errorf("process %d has no mount that holds %s", pid, foreign.Path(path))
+		return Place{}, fmt.Errorf("process %d has no mount that holds %s", pid, untrusted.Path(path))
 	}
 	return m.place(path), nil
 }

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // Source names volumes: an identity file, or the Kubernetes API.
@@ -241,7 +241,7 @@ func (n *Node) placeOne(i Identity, tables *Tables) (f Found, mount Mount, err e
 			err = why
 		case why != nil:
 		case f.Disk != "" && at.Mountpoint != "" && f.Place != place:
-			return Found{}, mount, fmt.Errorf("containers have two at %s, on %s and %s: %w may be meant; give its directory on the host instead", foreign.Path(at.Mountpoint), f.Disk, disk, errAmbiguous)
+			return Found{}, mount, fmt.Errorf("containers have two at %s, on %s and %s: %w may be meant; give its directory on the host instead", untrusted.Path(at.Mountpoint), f.Disk, disk, errAmbiguous)
 		case f.Disk != "" && (f.Place.Device != m.Device || m.raw && f.Place != place):
 			return Found{}, mount, fmt.Errorf("pods have two devices by this name, %s and %s: one is %w, which a pod has named so", f.Disk, disk, errAmbiguous)
 		default:

@@ -37,7 +37,7 @@ func (t *Tables) uses() map[string][]string {
 		if t.seesHost(table) {
 			continue
 		}
-		for _, s := range seats(table) {
+		for _, s := range mountEdges(table) {
 			// What is longer than a path can be is in no folder of a volume.
 			if !t.own[s] && len(s.shows.Path) < unix.PathMax {
 				used[s.shows.Device] = append(used[s.shows.Device], s.shows.Path)
@@ -51,18 +51,18 @@ func (t *Tables) uses() map[string][]string {
 	return used
 }
 
-// seat is what a mount shows, and what it is mounted on: zero for the root of a namespace.
-type seat struct{ shows, on Place }
+// mountEdge is what a mount shows (shows) and what it is mounted on (on): zero for the root of a namespace.
+type mountEdge struct{ shows, on Place }
 
-// seats are those of a table's mounts.
-func seats(table []Mount) []seat {
+// mountEdges are those of a table's mounts.
+func mountEdges(table []Mount) []mountEdge {
 	numbers := map[int]Mount{}
 	for _, m := range table {
 		numbers[m.number] = m
 	}
-	var all []seat
+	var all []mountEdge
 	for _, m := range table {
-		s := seat{shows: m.place(m.Point)}
+		s := mountEdge{shows: m.place(m.Point)}
 		if parent, ok := numbers[m.parent]; ok && m.parent != m.number {
 			s.on = parent.place(m.Point)
 		}

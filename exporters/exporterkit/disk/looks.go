@@ -16,8 +16,8 @@ var ErrPending = errors.New("not looked at yet")
 var ErrHangs = errors.New("the file system does not answer")
 
 const (
-	// patience is how long a look is pending before it counts as hanging.
-	patience = time.Second
+	// timeout is how long a look is pending before it counts as hanging.
+	timeout = time.Second
 	// maxUnderWay bounds the looks under way, each of which may hold a thread for ever.
 	maxUnderWay = 16
 	// maxRemembered bounds the paths that are remembered.
@@ -76,7 +76,7 @@ func (l *looks) get(key string, call func() (string, error)) (string, error) {
 			go l.work()
 		}
 	}
-	if k.err != nil && k.returned != nil && time.Since(k.asked) >= patience {
+	if k.err != nil && k.returned != nil && time.Since(k.asked) >= timeout {
 		return "", fmt.Errorf("%s: %w", label.Value(key), ErrHangs)
 	}
 	return k.result, k.err
@@ -97,7 +97,7 @@ func (l *looks) wait(key string, call func() (string, error)) (string, error) {
 	if returned != nil {
 		select {
 		case <-returned:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 		}
 	}
 	return l.get(key, call)

@@ -25,7 +25,7 @@ func TestLookThatHangs(t *testing.T) {
 	}
 	<-calls
 	l.mu.Lock()
-	l.known["hangs"].asked = time.Now().Add(-2 * patience)
+	l.known["hangs"].asked = time.Now().Add(-2 * timeout)
 	l.mu.Unlock()
 	for range 5 {
 		if _, err := l.get("hangs", hangs); !errors.Is(err, ErrHangs) {

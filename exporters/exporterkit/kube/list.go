@@ -38,8 +38,8 @@ const (
 	healthyAfter = 2 * time.Minute
 )
 
-// patience returns the pauses between attempts that fail.
-func patience() wait.Backoff {
+// backoff returns the pauses between attempts that fail.
+func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 6, Cap: 30 * time.Second}
 }
 
@@ -61,7 +61,7 @@ func (c *Objects) Select(name, labels string) {
 
 // follow lists and watches a kind until ctx ends.
 func (c *Objects) follow(ctx context.Context, k *kind) {
-	pauses := patience()
+	pauses := backoff()
 	for ctx.Err() == nil {
 		began := time.Now()
 		within, labels := c.selection(ctx, k)
@@ -83,7 +83,7 @@ func (c *Objects) follow(ctx context.Context, k *kind) {
 		if !c.spared(k, err) {
 			c.failed(k, err)
 			if time.Since(began) >= healthyAfter {
-				pauses = patience()
+				pauses = backoff()
 			}
 			pause = pauses.Step()
 		}

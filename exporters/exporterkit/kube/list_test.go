@@ -362,7 +362,7 @@ func TestShortWatches(t *testing.T) {
 	defer s.mu.Unlock()
 	took := time.Since(began)
 	// A list that is streamed, one that is not, and few watches, each with a pause after it.
-	if n := len(s.asked); n > 6+int(took/patience().Duration) {
+	if n := len(s.asked); n > 6+int(took/backoff().Duration) {
 		t.Errorf("%d requests in %v: %q", n, took, s.asked)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/manifests/images"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/manifests/lab/damage"
@@ -237,7 +237,7 @@ func (n *node) replicaProcess(replica string) int {
 // longhornProcess returns a process of Longhorn's engine whose arguments are those wanted, 0 if there is none.
 func (n *node) longhornProcess(wanted func(words []string) bool) int {
 	n.t.Helper()
-	pids, err := foreign.Processes("/proc")
+	pids, err := untrusted.Processes("/proc")
 	n.must(err)
 	for _, pid := range pids {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

@@ -102,18 +102,18 @@ type DataconnConnection struct {
 type DataconnEvent uint32
 
 const (
-	DataconnEventEVENT_RESYNC          DataconnEvent = 0
-	DataconnEventEVENT_UNMATCHED       DataconnEvent = 1
-	DataconnEventEVENT_UNRECOGNISED    DataconnEvent = 2
-	DataconnEventEVENT_LOST_CONNECTION DataconnEvent = 3
-	DataconnEventEVENT_LOST_REQUEST    DataconnEvent = 4
-	DataconnEventEVENT_LOST_SERIES     DataconnEvent = 5
-	DataconnEventEVENT_LOST_GROUP      DataconnEvent = 6
-	DataconnEventEVENT_LOST_FAULT      DataconnEvent = 7
-	DataconnEventEVENT_LOST_NOTICE     DataconnEvent = 8
-	DataconnEventEVENT_OVERLAP         DataconnEvent = 9
-	DataconnEventEVENT_OTHER_PEER      DataconnEvent = 10
-	DataconnEventEVENTS                DataconnEvent = 11
+	DataconnEventEVENT_RESYNC             DataconnEvent = 0
+	DataconnEventEVENT_UNMATCHED          DataconnEvent = 1
+	DataconnEventEVENT_UNRECOGNISED       DataconnEvent = 2
+	DataconnEventEVENT_LOST_CONNECTION    DataconnEvent = 3
+	DataconnEventEVENT_LOST_REQUEST       DataconnEvent = 4
+	DataconnEventEVENT_LOST_SERIES        DataconnEvent = 5
+	DataconnEventEVENT_LOST_GROUP         DataconnEvent = 6
+	DataconnEventEVENT_LOST_FAULT         DataconnEvent = 7
+	DataconnEventEVENT_LOST_PROCESS_EVENT DataconnEvent = 8
+	DataconnEventEVENT_OVERLAP            DataconnEvent = 9
+	DataconnEventEVENT_OTHER_PEER         DataconnEvent = 10
+	DataconnEventEVENTS                   DataconnEvent = 11
 )
 
 type DataconnGroupState struct {
@@ -138,12 +138,6 @@ type DataconnLatencyKey struct {
 	View uint8
 	Op   uint8
 	Pad  [2]uint8
-}
-
-type DataconnNotice struct {
-	_      structs.HostLayout
-	Tgid   uint32
-	Exited uint32
 }
 
 type DataconnOperation struct {
@@ -180,6 +174,12 @@ type DataconnProcess struct {
 	DataPort       uint16
 	Role           uint8
 	UnseenFrontend uint8
+}
+
+type DataconnProcessEvent struct {
+	_      structs.HostLayout
+	Tgid   uint32
+	Exited uint32
 }
 
 type DataconnRole uint32
@@ -264,8 +264,8 @@ const (
 	DataconnMapInflight              = "inflight"
 	DataconnMapLastAcks              = "last_acks"
 	DataconnMapLatencies             = "latencies"
-	DataconnMapNotices               = "notices"
 	DataconnMapPeers                 = "peers"
+	DataconnMapProcessEvents         = "process_events"
 	DataconnMapProcesses             = "processes"
 	DataconnMapProgramGroups         = "program_groups"
 	DataconnMapReceivedBy            = "received_by"
@@ -299,8 +299,8 @@ const (
 	DataconnVarUnusedEvent           = "unused_event"
 	DataconnVarUnusedFollower        = "unused_follower"
 	DataconnVarUnusedGroup           = "unused_group"
-	DataconnVarUnusedNotice          = "unused_notice"
 	DataconnVarUnusedOp              = "unused_op"
+	DataconnVarUnusedProcessEvent    = "unused_process_event"
 	DataconnVarUnusedRole            = "unused_role"
 	DataconnVarUnusedRunState        = "unused_run_state"
 	DataconnVarUnusedSocketFlag      = "unused_socket_flag"
@@ -381,8 +381,8 @@ type DataconnMapSpecs struct {
 	Inflight        *ebpf.MapSpec `ebpf:"inflight"`
 	LastAcks        *ebpf.MapSpec `ebpf:"last_acks"`
 	Latencies       *ebpf.MapSpec `ebpf:"latencies"`
-	Notices         *ebpf.MapSpec `ebpf:"notices"`
 	Peers           *ebpf.MapSpec `ebpf:"peers"`
+	ProcessEvents   *ebpf.MapSpec `ebpf:"process_events"`
 	Processes       *ebpf.MapSpec `ebpf:"processes"`
 	ProgramGroups   *ebpf.MapSpec `ebpf:"program_groups"`
 	ReceivedBy      *ebpf.MapSpec `ebpf:"received_by"`
@@ -399,25 +399,25 @@ type DataconnMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DataconnVariableSpecs struct {
-	Backups           *ebpf.VariableSpec `ebpf:"backups"`
-	LastConnection    *ebpf.VariableSpec `ebpf:"last_connection"`
-	LastPeer          *ebpf.VariableSpec `ebpf:"last_peer"`
-	PidNamespace      *ebpf.VariableSpec `ebpf:"pid_namespace"`
-	Tracing           *ebpf.VariableSpec `ebpf:"tracing"`
-	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
-	UnusedFollower    *ebpf.VariableSpec `ebpf:"unused_follower"`
-	UnusedGroup       *ebpf.VariableSpec `ebpf:"unused_group"`
-	UnusedNotice      *ebpf.VariableSpec `ebpf:"unused_notice"`
-	UnusedOp          *ebpf.VariableSpec `ebpf:"unused_op"`
-	UnusedRole        *ebpf.VariableSpec `ebpf:"unused_role"`
-	UnusedRunState    *ebpf.VariableSpec `ebpf:"unused_run_state"`
-	UnusedSocketFlag  *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
-	UnusedSocketState *ebpf.VariableSpec `ebpf:"unused_socket_state"`
-	UnusedTraceEvent  *ebpf.VariableSpec `ebpf:"unused_trace_event"`
-	UnusedTraceFlag   *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
-	UnusedTraceKind   *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
-	UnusedView        *ebpf.VariableSpec `ebpf:"unused_view"`
-	UnusedWakeHow     *ebpf.VariableSpec `ebpf:"unused_wake_how"`
+	Backups            *ebpf.VariableSpec `ebpf:"backups"`
+	LastConnection     *ebpf.VariableSpec `ebpf:"last_connection"`
+	LastPeer           *ebpf.VariableSpec `ebpf:"last_peer"`
+	PidNamespace       *ebpf.VariableSpec `ebpf:"pid_namespace"`
+	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
+	UnusedEvent        *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFollower     *ebpf.VariableSpec `ebpf:"unused_follower"`
+	UnusedGroup        *ebpf.VariableSpec `ebpf:"unused_group"`
+	UnusedOp           *ebpf.VariableSpec `ebpf:"unused_op"`
+	UnusedProcessEvent *ebpf.VariableSpec `ebpf:"unused_process_event"`
+	UnusedRole         *ebpf.VariableSpec `ebpf:"unused_role"`
+	UnusedRunState     *ebpf.VariableSpec `ebpf:"unused_run_state"`
+	UnusedSocketFlag   *ebpf.VariableSpec `ebpf:"unused_socket_flag"`
+	UnusedSocketState  *ebpf.VariableSpec `ebpf:"unused_socket_state"`
+	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
+	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
+	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
+	UnusedView         *ebpf.VariableSpec `ebpf:"unused_view"`
+	UnusedWakeHow      *ebpf.VariableSpec `ebpf:"unused_wake_how"`
 }
 
 // DataconnObjects contains all objects after they have been loaded into the kernel.
@@ -446,8 +446,8 @@ type DataconnMaps struct {
 	Inflight        *ebpf.Map `ebpf:"inflight"`
 	LastAcks        *ebpf.Map `ebpf:"last_acks"`
 	Latencies       *ebpf.Map `ebpf:"latencies"`
-	Notices         *ebpf.Map `ebpf:"notices"`
 	Peers           *ebpf.Map `ebpf:"peers"`
+	ProcessEvents   *ebpf.Map `ebpf:"process_events"`
 	Processes       *ebpf.Map `ebpf:"processes"`
 	ProgramGroups   *ebpf.Map `ebpf:"program_groups"`
 	ReceivedBy      *ebpf.Map `ebpf:"received_by"`
@@ -468,8 +468,8 @@ func (m *DataconnMaps) Close() error {
 		m.Inflight,
 		m.LastAcks,
 		m.Latencies,
-		m.Notices,
 		m.Peers,
+		m.ProcessEvents,
 		m.Processes,
 		m.ProgramGroups,
 		m.ReceivedBy,
@@ -487,25 +487,25 @@ func (m *DataconnMaps) Close() error {
 //
 // It can be passed to LoadDataconnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DataconnVariables struct {
-	Backups           *ebpf.Variable `ebpf:"backups"`
-	LastConnection    *ebpf.Variable `ebpf:"last_connection"`
-	LastPeer          *ebpf.Variable `ebpf:"last_peer"`
-	PidNamespace      *ebpf.Variable `ebpf:"pid_namespace"`
-	Tracing           *ebpf.Variable `ebpf:"tracing"`
-	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
-	UnusedFollower    *ebpf.Variable `ebpf:"unused_follower"`
-	UnusedGroup       *ebpf.Variable `ebpf:"unused_group"`
-	UnusedNotice      *ebpf.Variable `ebpf:"unused_notice"`
-	UnusedOp          *ebpf.Variable `ebpf:"unused_op"`
-	UnusedRole        *ebpf.Variable `ebpf:"unused_role"`
-	UnusedRunState    *ebpf.Variable `ebpf:"unused_run_state"`
-	UnusedSocketFlag  *ebpf.Variable `ebpf:"unused_socket_flag"`
-	UnusedSocketState *ebpf.Variable `ebpf:"unused_socket_state"`
-	UnusedTraceEvent  *ebpf.Variable `ebpf:"unused_trace_event"`
-	UnusedTraceFlag   *ebpf.Variable `ebpf:"unused_trace_flag"`
-	UnusedTraceKind   *ebpf.Variable `ebpf:"unused_trace_kind"`
-	UnusedView        *ebpf.Variable `ebpf:"unused_view"`
-	UnusedWakeHow     *ebpf.Variable `ebpf:"unused_wake_how"`
+	Backups            *ebpf.Variable `ebpf:"backups"`
+	LastConnection     *ebpf.Variable `ebpf:"last_connection"`
+	LastPeer           *ebpf.Variable `ebpf:"last_peer"`
+	PidNamespace       *ebpf.Variable `ebpf:"pid_namespace"`
+	Tracing            *ebpf.Variable `ebpf:"tracing"`
+	UnusedEvent        *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFollower     *ebpf.Variable `ebpf:"unused_follower"`
+	UnusedGroup        *ebpf.Variable `ebpf:"unused_group"`
+	UnusedOp           *ebpf.Variable `ebpf:"unused_op"`
+	UnusedProcessEvent *ebpf.Variable `ebpf:"unused_process_event"`
+	UnusedRole         *ebpf.Variable `ebpf:"unused_role"`
+	UnusedRunState     *ebpf.Variable `ebpf:"unused_run_state"`
+	UnusedSocketFlag   *ebpf.Variable `ebpf:"unused_socket_flag"`
+	UnusedSocketState  *ebpf.Variable `ebpf:"unused_socket_state"`
+	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
+	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
+	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
+	UnusedView         *ebpf.Variable `ebpf:"unused_view"`
+	UnusedWakeHow      *ebpf.Variable `ebpf:"unused_wake_how"`
 }
 
 // DataconnPrograms contains all programs after they have been loaded into the kernel.

@@ -5,12 +5,12 @@
 
 #include "track.h"
 
-static __always_inline void notify(u32 tgid, u32 exited)
+static __always_inline void report_process(u32 tgid, u32 exited)
 {
-	struct notice *n = bpf_ringbuf_reserve(&notices, sizeof(*n), 0);
+	struct process_event *n = bpf_ringbuf_reserve(&process_events, sizeof(*n), 0);
 
 	if (!n) {
-		count(EVENT_LOST_NOTICE);
+		count(EVENT_LOST_PROCESS_EVENT);
 		return;
 	}
 	n->tgid = tgid;
@@ -28,13 +28,13 @@ static __always_inline int executed(struct task_struct *task)
 	if (process_of(tgid)) {
 		/* The same process is another program now. */
 		bpf_map_delete_elem(&processes, &tgid);
-		notify(tgid, 1);
+		report_process(tgid, 1);
 	}
 	/* By name only, to wake user space for few programs; it decides by the command line. */
 	if (bpf_get_current_comm(name, sizeof(name)))
 		return 0;
 	if (!bpf_strncmp(name, 8, "longhorn") || !bpf_strncmp(name, 4, "jiva"))
-		notify(tgid, 0);
+		report_process(tgid, 0);
 	return 0;
 }
 
@@ -45,7 +45,7 @@ static __always_inline int ended(struct task_struct *task)
 	if (!process_of(tgid) || task->signal->live.counter > 0)
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
-	notify(tgid, 1);
+	report_process(tgid, 1);
 	return 0;
 }
 

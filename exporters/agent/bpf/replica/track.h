@@ -42,17 +42,17 @@ enum view {
 
 /* Indices of the map events; Go's names for them are in types.go. */
 enum event {
-	EVENT_RESYNC,          /* a stream in step met bytes that are no message */
-	EVENT_UNMATCHED,       /* a response without a request */
-	EVENT_UNRECOGNISED,    /* a read from a data connection that begins with no message */
-	EVENT_LOST_CONNECTION, /* map connections full */
-	EVENT_LOST_REQUEST,    /* map inflight full */
-	EVENT_LOST_SERIES,     /* map latencies or last_acks full */
-	EVENT_LOST_GROUP,      /* map writes full */
-	EVENT_LOST_FAULT,      /* the program's memory could not be read */
-	EVENT_LOST_NOTICE,     /* ring notices full; the next scan makes up for it */
-	EVENT_OVERLAP,         /* two writes to one extent at a time: last to acknowledge unknown */
-	EVENT_OTHER_PEER,      /* map peers full: counted under peer 0 */
+	EVENT_RESYNC,             /* a stream in step met bytes that are no message */
+	EVENT_UNMATCHED,          /* a response without a request */
+	EVENT_UNRECOGNISED,       /* a read from a data connection that begins with no message */
+	EVENT_LOST_CONNECTION,    /* map connections full */
+	EVENT_LOST_REQUEST,       /* map inflight full */
+	EVENT_LOST_SERIES,        /* map latencies or last_acks full */
+	EVENT_LOST_GROUP,         /* map writes full */
+	EVENT_LOST_FAULT,         /* the program's memory could not be read */
+	EVENT_LOST_PROCESS_EVENT, /* ring process_events full; the next scan makes up for it */
+	EVENT_OVERLAP,            /* two writes to one extent at a time: last to acknowledge unknown */
+	EVENT_OTHER_PEER,         /* map peers full: counted under peer 0 */
 	EVENTS,
 };
 
@@ -165,7 +165,7 @@ struct acks {
 	u64 wait_ns; /* how long these waited for this peer alone */
 };
 
-struct notice {
+struct process_event {
 	u32 tgid;
 	u32 exited;
 };
@@ -254,7 +254,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 * 1024);
-} notices SEC(".maps");
+} process_events SEC(".maps");
 
 static __always_inline u32 scratch_slot_of(u32 scratch_slot, u32 rank)
 {
@@ -706,7 +706,7 @@ static __always_inline void stream_preview(struct cursor *u, u32 scratch_slot)
 }
 
 /* Puts these types into the object's type information. Go's types are generated from it. */
-const struct notice *unused_notice __attribute__((unused));
+const struct process_event *unused_process_event __attribute__((unused));
 const enum role *unused_role __attribute__((unused));
 const enum view *unused_view __attribute__((unused));
 const enum event *unused_event __attribute__((unused));

@@ -31,8 +31,8 @@ type (
 	SocketState = DataconnSocketState
 	// SocketFlag is a bit of SocketState.Flags.
 	SocketFlag = DataconnSocketFlag
-	// Notice reports a program's start or a followed process's end.
-	Notice = DataconnNotice
+	// ProcessEvent reports a program's start or a followed process's end.
+	ProcessEvent = DataconnProcessEvent
 	// Event is an index of the map events.
 	Event = DataconnEvent
 	// View is from where an operation is seen.
@@ -59,18 +59,18 @@ const (
 
 // Events counted by the programs.
 const (
-	EventResync         = DataconnEventEVENT_RESYNC
-	EventUnmatched      = DataconnEventEVENT_UNMATCHED
-	EventUnrecognised   = DataconnEventEVENT_UNRECOGNISED
-	EventLostConnection = DataconnEventEVENT_LOST_CONNECTION
-	EventLostRequest    = DataconnEventEVENT_LOST_REQUEST
-	EventLostSeries     = DataconnEventEVENT_LOST_SERIES
-	EventLostGroup      = DataconnEventEVENT_LOST_GROUP
-	EventLostFault      = DataconnEventEVENT_LOST_FAULT
-	EventLostNotice     = DataconnEventEVENT_LOST_NOTICE
-	EventOverlap        = DataconnEventEVENT_OVERLAP
-	EventOtherPeer      = DataconnEventEVENT_OTHER_PEER
-	Events              = DataconnEventEVENTS
+	EventResync           = DataconnEventEVENT_RESYNC
+	EventUnmatched        = DataconnEventEVENT_UNMATCHED
+	EventUnrecognised     = DataconnEventEVENT_UNRECOGNISED
+	EventLostConnection   = DataconnEventEVENT_LOST_CONNECTION
+	EventLostRequest      = DataconnEventEVENT_LOST_REQUEST
+	EventLostSeries       = DataconnEventEVENT_LOST_SERIES
+	EventLostGroup        = DataconnEventEVENT_LOST_GROUP
+	EventLostFault        = DataconnEventEVENT_LOST_FAULT
+	EventLostProcessEvent = DataconnEventEVENT_LOST_PROCESS_EVENT
+	EventOverlap          = DataconnEventEVENT_OVERLAP
+	EventOtherPeer        = DataconnEventEVENT_OTHER_PEER
+	Events                = DataconnEventEVENTS
 )
 
 // Flags of a SocketState.

@@ -33,8 +33,8 @@ const (
 	// bytes.
 	batch      = 64
 	batchSpans = 5000
-	// patience is how long one batch may take, tries again included.
-	patience = 10 * time.Second
+	// timeout is how long one batch may take, tries again included.
+	timeout = 10 * time.Second
 	// logEvery is how often failures are logged.
 	logEvery = time.Minute
 )
@@ -66,8 +66,8 @@ func New(endpoint, node string, log *slog.Logger) (*Exporter, error) {
 		u.Path = "/v1/traces"
 	}
 	return &Exporter{
-		client: otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(patience),
-			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: patience / 2, MaxElapsedTime: patience})),
+		client: otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(timeout),
+			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: timeout / 2, MaxElapsedTime: timeout})),
 		node: node, log: log, waiting: make(chan trace.Statement, maxWaiting),
 	}, nil
 }
@@ -89,7 +89,7 @@ func (e *Exporter) Close() error {
 	}
 	e.stop()
 	e.done.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return e.client.Stop(ctx)
 }
@@ -152,7 +152,7 @@ func (e *Exporter) upload(ctx context.Context, all []trace.Statement) {
 	for _, s := range all {
 		spans = append(spans, e.spans(s))
 	}
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	err := e.client.UploadTraces(limited, spans)
 	cancel()
 	n := len(all)

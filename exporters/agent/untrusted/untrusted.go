@@ -1,4 +1,4 @@
-// Package foreign reads what other processes own: their files, and what procfs shows of their
+// Package untrusted reads what other processes own: their files, and what procfs shows of their
 // memory. What another process can write is untrusted, and what is on a file system can
 // hang with it. So every such read of the agent goes through this package:
 //
@@ -8,7 +8,7 @@
 //   - Every read is bounded in length, and every call in time: see Calls.
 //   - What is read is validated for what it must look like, see text.go, before it becomes a
 //     label or a line of a log.
-package foreign
+package untrusted
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package foreign_test
+package untrusted_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // A path leads where the kernel follows it to with the process's root as the root of all paths, and nowhere else.
@@ -31,7 +31,7 @@ func TestReal(t *testing.T) {
 	}
 	chain("short", 40)
 	chain("long", 41)
-	top, err := foreign.Root(procfs, 7)
+	top, err := untrusted.Root(procfs, 7)
 	check(t, err)
 	defer top.Close()
 	for path, want := range map[string]string{
@@ -47,8 +47,8 @@ func TestReal(t *testing.T) {
 			continue
 		}
 		// The kernel's own way leads to the same file.
-		theirs, errTheirs := top.Stat(path, foreign.InRoot)
-		ours, errOurs := top.Stat(got[1:], foreign.NoLinks)
+		theirs, errTheirs := top.Stat(path, untrusted.InRoot)
+		ours, errOurs := top.Stat(got[1:], untrusted.NoLinks)
 		if errors.Is(errTheirs, unix.EAGAIN) {
 			continue // something on the machine was renamed or mounted meanwhile: the kernel does not follow ".." then
 		}

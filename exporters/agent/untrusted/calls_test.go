@@ -1,4 +1,4 @@
-package foreign
+package untrusted
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func TestCallsHang(t *testing.T) {
 		t.Errorf("%d hanging, %d late, want one call made", c.Hanging(), c.Late())
 	}
 	patient := NewCalls(time.Minute, 8)
-	if n, err := Ask(patient, "b", func() (int, error) { return 7, nil }); n != 7 || err != nil {
+	if n, err := Call(patient, Owner{}, "b", func() (int, error) { return 7, nil }); n != 7 || err != nil {
 		t.Errorf("another call gave %d, %v", n, err)
 	}
 	release()
@@ -51,7 +51,7 @@ func TestCallsResults(t *testing.T) {
 	c := NewCalls(10*time.Millisecond, 8)
 	call, release := hang()
 	defer release()
-	text, err := Ask(c, "late", func() (string, error) { call(); return "late", nil })
+	text, err := Call(c, Owner{}, "late", func() (string, error) { call(); return "late", nil })
 	if text != "" || !errors.Is(err, ErrUnanswered) {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -59,7 +59,7 @@ func TestCallsResults(t *testing.T) {
 	if err := patient.Do("p", func() error { panic("no") }); err == nil || !strings.Contains(err.Error(), "panic: no") {
 		t.Errorf("a panic gave %v", err)
 	}
-	if n, err := Ask(patient, "e", func() (int, error) { return 3, errors.New("partly") }); n != 3 || err == nil {
+	if n, err := Call(patient, Owner{}, "e", func() (int, error) { return 3, errors.New("partly") }); n != 3 || err == nil {
 		t.Errorf("a result beside an error: %d, %v", n, err)
 	}
 }
@@ -200,7 +200,7 @@ func TestCallsRace(t *testing.T) {
 		wait.Go(func() {
 			for i := range 200 {
 				key := (g + i) % len(under)
-				n, err := Ask(c, fmt.Sprint(key), func() (int, error) {
+				n, err := Call(c, Owner{}, fmt.Sprint(key), func() (int, error) {
 					if under[key].Add(1) != 1 {
 						t.Error("two calls of one key")
 					}

@@ -1,4 +1,4 @@
-package foreign_test
+package untrusted_test
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
-	"github.com/plumbline/plumbline/exporters/agent/foreign/foreigntest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted/untrustedtest"
 )
 
 const secret = "root:*:20228:0:99999:7:::"
@@ -73,18 +73,18 @@ func TestReadFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			procfs, root, cwd := process(t)
 			check(t, c.make(root, filepath.Join(cwd, "f")))
-			data, err := foreign.WorkingDirectory(procfs, 7)
+			data, err := untrusted.WorkingDirectory(procfs, 7)
 			check(t, err)
 			defer data.Close()
-			top, err := foreign.Root(procfs, 7)
+			top, err := untrusted.Root(procfs, 7)
 			check(t, err)
 			defer top.Close()
 			for _, r := range []struct {
-				dir  *foreign.Dir
+				dir  *untrusted.Dir
 				path string
-				how  foreign.Resolution
+				how  untrusted.Resolution
 				want string
-			}{{data, "f", foreign.NoLinks, c.noLinks}, {top, "/data/f", foreign.InRoot, c.inRoot}} {
+			}{{data, "f", untrusted.NoLinks, c.noLinks}, {top, "/data/f", untrusted.InRoot, c.inRoot}} {
 				text, err := r.dir.ReadFile(r.path, r.how, 64)
 				if string(text) != r.want || (err == nil) != (r.want != "") {
 					t.Errorf("%s with %x: %d bytes %.40q, %v; want %q", r.path, r.how, len(text), text, err, r.want)
@@ -100,11 +100,11 @@ func TestReadFileThroughFolders(t *testing.T) {
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "f"), []byte(secret), 0o644), os.Symlink(outside, filepath.Join(root, "etc")),
 		os.WriteFile(filepath.Join(filepath.Dir(root), "f"), []byte(secret), 0o644))
-	top, err := foreign.Root(procfs, 7)
+	top, err := untrusted.Root(procfs, 7)
 	check(t, err)
 	defer top.Close()
 	for _, path := range []string{"etc/f", "../f", "/../f", "data/../../f"} {
-		for _, how := range []foreign.Resolution{foreign.NoLinks, foreign.InRoot} {
+		for _, how := range []untrusted.Resolution{untrusted.NoLinks, untrusted.InRoot} {
 			if text, err := top.ReadFile(path, how, 64); err == nil {
 				t.Errorf("%s with %x gives %q", path, how, text)
 			}
@@ -114,17 +114,17 @@ func TestReadFileThroughFolders(t *testing.T) {
 
 // The target of a magic link is read if it is a regular file; otherwise the error names the reason.
 func TestOpenMagic(t *testing.T) {
-	f, _, err := foreign.OpenMagic("/proc/self/exe")
+	f, _, err := untrusted.OpenMagic("/proc/self/exe")
 	check(t, err)
 	f.Close()
 	zero, err := os.Open("/dev/zero")
 	check(t, err)
 	defer zero.Close()
 	link := filepath.Join("/proc/self/fd", strconv.Itoa(int(zero.Fd())))
-	if _, _, err := foreign.OpenMagic(link); !errors.Is(err, foreign.ErrNotRegular) {
+	if _, _, err := untrusted.OpenMagic(link); !errors.Is(err, untrusted.ErrNotRegular) {
 		t.Errorf("a device gives %v", err)
 	}
-	s, err := foreign.FileMagic(link)
+	s, err := untrusted.FileMagic(link)
 	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
 		t.Errorf("a device has mode %#o, %v", s.Mode, err)
 	}
@@ -147,7 +147,7 @@ func TestLines(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			check(t, os.WriteFile(path, []byte(c.text), 0o644))
 			n := 0
-			err := foreign.Lines(path, c.limit, func(string) bool { n++; return true })
+			err := untrusted.Lines(path, c.limit, func(string) bool { n++; return true })
 			if (err != nil) != c.fails || c.lines >= 0 && n != c.lines || n > c.limit {
 				t.Errorf("%d lines, %v", n, err)
 			}
@@ -157,13 +157,13 @@ func TestLines(t *testing.T) {
 
 // A device's number is found in /dev, and not by what users may have put below it.
 func TestDevice(t *testing.T) {
-	s, err := foreign.Device("zero")
+	s, err := untrusted.Device("zero")
 	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
 		t.Errorf("zero: %#o, %v", s.Mode, err)
 	}
 	host := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(host, "1"), 0o755), os.Symlink("/", filepath.Join(host, "1", "root")))
-	if s, err := foreign.HostDevice(host, "zero"); err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
+	if s, err := untrusted.HostDevice(host, "zero"); err != nil || s.Mode&unix.S_IFMT != unix.S_IFCHR {
 		t.Errorf("the host's zero: %#o, %v", s.Mode, err)
 	}
 	var dev, shm unix.Stat_t
@@ -175,10 +175,10 @@ func TestDevice(t *testing.T) {
 	check(t, os.Symlink("/dev/zero", link))
 	defer os.Remove(link)
 	for _, name := range []string{"shm/" + filepath.Base(link), "../etc/passwd", "fd/0", "/etc/passwd"} {
-		if _, err := foreign.Device(name); err == nil {
+		if _, err := untrusted.Device(name); err == nil {
 			t.Errorf("%s is looked at", name)
 		}
-		if _, err := foreign.HostDevice(host, name); err == nil {
+		if _, err := untrusted.HostDevice(host, name); err == nil {
 			t.Errorf("%s of the host is looked at", name)
 		}
 	}
@@ -186,20 +186,20 @@ func TestDevice(t *testing.T) {
 
 // A file system whose server does not answer costs one call, and the time of the patience.
 func TestHungFileSystem(t *testing.T) {
-	hung, release := foreigntest.HungMount(t)
+	hung, release := untrustedtest.HungMount(t)
 	procfs := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(procfs, "7"), 0o755), os.Symlink(hung, filepath.Join(procfs, "7", "cwd")))
-	calls := foreign.NewCalls(50*time.Millisecond, 8)
+	calls := untrusted.NewCalls(50*time.Millisecond, 8)
 	for range 2 {
-		_, err := foreign.Ask(calls, "hung", func() ([]byte, error) {
-			dir, err := foreign.WorkingDirectory(procfs, 7)
+		_, err := untrusted.Call(calls, untrusted.Owner{}, "hung", func() ([]byte, error) {
+			dir, err := untrusted.WorkingDirectory(procfs, 7)
 			if err != nil {
 				return nil, err
 			}
 			defer dir.Close()
-			return dir.ReadFile("PG_VERSION", foreign.NoLinks, 64)
+			return dir.ReadFile("PG_VERSION", untrusted.NoLinks, 64)
 		})
-		if !errors.Is(err, foreign.ErrUnanswered) {
+		if !errors.Is(err, untrusted.ErrUnanswered) {
 			t.Fatalf("error %v", err)
 		}
 	}

@@ -1,4 +1,4 @@
-package foreign
+package untrusted
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ var ErrTooMany = errors.New("too many calls hang already")
 func Unanswered(err error) bool { return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrTooMany) }
 
 const (
-	// DefaultPatience is how long a call on another process's files or memory may take. Before it, it may wait half as
+	// DefaultTimeout is how long a call on another process's files or memory may take. Before it, it may wait half as
 	// long for its owner's others.
-	DefaultPatience = 2 * time.Second
+	DefaultTimeout = 2 * time.Second
 	// DefaultHanging is how many calls may hang at once. Each holds a thread of the agent.
 	DefaultHanging = 128
 )
@@ -45,10 +45,10 @@ type Owner struct {
 // Calls bounds calls that may hang in the kernel, such as any on a file system whose server is gone. A call that hangs
 // cannot be ended: its goroutine and thread stay until the kernel answers. So of each key there is one call at a time,
 // and once the limit of hanging calls is reached, no more are made. Callers bound their concurrent calls themselves:
-// these are not known to hang before the patience is over.
+// these are not known to hang before the timeout is over.
 type Calls struct {
-	patience time.Duration
-	hanging  int
+	timeout time.Duration
+	hanging int
 
 	mu    sync.Mutex
 	under map[string]*call
@@ -65,12 +65,12 @@ type call struct {
 	hangs bool
 }
 
-// NewCalls returns Calls with a patience for each call and a limit for those that hang.
-func NewCalls(patience time.Duration, hanging int) *Calls {
-	return &Calls{patience: patience, hanging: hanging, under: map[string]*call{}, changed: make(chan struct{})}
+// NewCalls returns Calls with a timeout for each call and a limit for those that hang.
+func NewCalls(timeout time.Duration, hanging int) *Calls {
+	return &Calls{timeout: timeout, hanging: hanging, under: map[string]*call{}, changed: make(chan struct{})}
 }
 
-// Do makes a call within the patience. The call must leave its result in a place of its own that is read with a lock,
+// Do makes a call within the timeout. The call must leave its result in a place of its own that is read with a lock,
 // or only if Do returns no error of this package: it may go on after Do has returned.
 func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key, f) }
 
@@ -93,7 +93,7 @@ func (c *Calls) do(owner Owner, key string, f func() error) error {
 		c.returned(key)
 		answer <- err // when the next call of this key may be made
 	}()
-	deadline := time.NewTimer(c.patience)
+	deadline := time.NewTimer(c.timeout)
 	defer deadline.Stop()
 	select {
 	case err := <-answer:
@@ -107,13 +107,13 @@ func (c *Calls) do(owner Owner, key string, f func() error) error {
 		mine.hangs = true
 		c.change()
 	}
-	return fmt.Errorf("%s: %w (%s)", key, ErrUnanswered, c.patience)
+	return fmt.Errorf("%s: %w (%s)", key, ErrUnanswered, c.timeout)
 }
 
-// begin notes a call as under way, once its owner has room for it; it waits at most half the patience. An owner with
+// begin notes a call as under way, once its owner has room for it; it waits at most half the timeout. An owner with
 // many concurrent calls has no more that may turn out to hang than its share.
 func (c *Calls) begin(owner Owner, key string) (*call, error) {
-	deadline := time.NewTimer(c.patience / 2)
+	deadline := time.NewTimer(c.timeout / 2)
 	defer deadline.Stop()
 	for {
 		c.mu.Lock()
@@ -141,7 +141,7 @@ func (c *Calls) begin(owner Owner, key string) (*call, error) {
 }
 
 // Enter begins what is no call by itself but is bounded as calls are, such as a look that makes several of them, once
-// its owner has room for it, for which it waits half the patience. What it returns ends it.
+// its owner has room for it, for which it waits half the timeout. What it returns ends it.
 func (c *Calls) Enter(owner Owner, what string) (over func(), err error) {
 	c.mu.Lock()
 	c.entered++
@@ -205,16 +205,11 @@ func (c *Calls) full(owner Owner, all bool) bool {
 	return sum >= c.hanging || beyond(own, ownerShare) || owner.Group != "" && beyond(group, groupShare) || beyond(user, userShare)
 }
 
-// Ask makes a call that has a result.
-func Ask[T any](c *Calls, key string, f func() (T, error)) (T, error) {
-	return AskFor(c, Owner{}, key, f)
-}
-
-// AskFor makes a call that has a result on behalf of an owner.
-func AskFor[T any](c *Calls, owner Owner, key string, f func() (T, error)) (T, error) {
+// Call makes a call that has a result on behalf of an owner.
+func Call[T any](c *Calls, owner Owner, key string, f func() (T, error)) (T, error) {
 	var result, none T
 	err := c.do(owner, key, func() (err error) {
-		// A late result is discarded: each call of AskFor has its own.
+		// A late result is discarded: each call of Call has its own.
 		result, err = f()
 		return err
 	})

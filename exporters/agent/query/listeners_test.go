@@ -15,17 +15,17 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/foreign"
 	"github.com/plumbline/plumbline/exporters/agent/server"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// onlyStrangers exports no more than those.
-type onlyStrangers struct {
+// onlyUnknownListeners exports no more than those.
+type onlyUnknownListeners struct {
 	collector.Collector
-	*strangers
+	*unknownListeners
 }
 
-func (o onlyStrangers) Update(ch chan<- prometheus.Metric) error {
+func (o onlyUnknownListeners) Update(ch chan<- prometheus.Metric) error {
 	o.send(ch, "here")
 	return nil
 }
@@ -50,7 +50,7 @@ func TestStrangersExported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newStrangers(server.NewScanner(proc, foreign.NewCalls(time.Hour, foreign.DefaultHanging)))
+	s := newUnknownListeners(server.NewScanner(proc, untrusted.NewCalls(time.Hour, untrusted.DefaultHanging)))
 	var logged bytes.Buffer
 	debug := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	for range 2 {
@@ -59,7 +59,7 @@ func TestStrangersExported(t *testing.T) {
 	if n := strings.Count(logged.String(), "level=DEBUG"); n != programs+1 || strings.Count(logged.String(), "\n") != n {
 		t.Errorf("%d lines are logged, want one for each of %d ports:\n%s", n, programs+1, logged.String())
 	}
-	out := onlyStrangers{strangers: s}
+	out := onlyUnknownListeners{unknownListeners: s}
 	for reason, want := range map[string]float64{"postgresql": programs, "mysql": 0, "redis": 1, collector.ReasonNamespace: 0} {
 		if got := collectortest.UnidentifiedValue(t, out, collector.KindListener, reason); got != want {
 			t.Errorf("%v listeners are exported of %s, want %v", got, reason, want)

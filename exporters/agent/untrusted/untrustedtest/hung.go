@@ -1,5 +1,5 @@
-// Package foreigntest makes file systems that hang, for tests.
-package foreigntest
+// Package untrustedtest makes file systems that hang, for tests.
+package untrustedtest
 
 import (
 	"fmt"

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// namespacesAtOnce is at how many network namespaces one look for strangers looks, and namespacesAtStart at how
+	// namespacesAtOnce is at how many network namespaces one look for unknown listeners looks, and namespacesAtStart at how
 	// many the first one does: most nodes have fewer, so that --check names what listens in all of them.
 	namespacesAtOnce  = 16
 	namespacesAtStart = 256
@@ -23,9 +23,9 @@ const (
 	maxStrangersNamed = 10
 )
 
-// strangers are programs that listen where database servers do and that nobody knows: what a list of names of programs
+// unknownListeners are programs that listen where database servers do and that nobody knows: what a list of names of programs
 // leaves out.
-type strangers struct {
+type unknownListeners struct {
 	listeners *server.Listeners
 
 	mu    sync.Mutex
@@ -33,12 +33,12 @@ type strangers struct {
 	err   error
 }
 
-func newStrangers(scanner *server.Scanner) *strangers {
-	return &strangers{listeners: scanner.Listeners()}
+func newUnknownListeners(scanner *server.Scanner) *unknownListeners {
+	return &unknownListeners{listeners: scanner.Listeners()}
 }
 
 // look looks at so many network namespaces, and logs each program that was not there before.
-func (s *strangers) look(log *slog.Logger, most int) {
+func (s *unknownListeners) look(log *slog.Logger, most int) {
 	found, err := s.listeners.Look(most)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *strangers) look(log *slog.Logger, most int) {
 }
 
 // send sends how many there are.
-func (s *strangers) send(ch chan<- prometheus.Metric, node string) {
+func (s *unknownListeners) send(ch chan<- prometheus.Metric, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := map[string]int{collector.ReasonNamespace: s.found.Beyond}
@@ -70,7 +70,7 @@ func (s *strangers) send(ch chan<- prometheus.Metric, node string) {
 }
 
 // check names them.
-func (s *strangers) check() exporterkit.CheckResult {
+func (s *unknownListeners) check() exporterkit.CheckResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	result := exporterkit.CheckResult{Part: "query: listeners", Optional: true,
