@@ -173,7 +173,7 @@ func stuckPhase(a *bpf.QueryActivity) string {
 
 func (s *activity) send(ch chan<- prometheus.Metric, key accountKey) {
 	seconds := func(ns uint64) float64 { return float64(ns) / 1e9 }
-	l := []string{key.label, key.engine}
+	l := []string{key.label, key.dbSystem}
 	for phase, name := range phaseNames {
 		ch <- collector.Gauge(queryInFlight, float64(s.inFlight[phase]), append(l[:2:2], name)...)
 		ch <- collector.Gauge(queryOldest, seconds(s.oldest[phase]), append(l[:2:2], name)...)
@@ -189,7 +189,7 @@ func (s *activity) send(ch chan<- prometheus.Metric, key accountKey) {
 	ch <- collector.Gauge(idleInTransactionOldest, seconds(s.idleOldest), l...)
 	slices.SortFunc(s.stuck, func(a, b bpf.QueryActivity) int { return cmp.Compare(b.WaitNs, a.WaitNs) })
 	for _, a := range s.stuck[:min(len(s.stuck), maxStuck)] {
-		ch <- collector.Gauge(stuckProcess, seconds(a.WaitNs), key.label, key.engine, stuckPhase(&a),
+		ch <- collector.Gauge(stuckProcess, seconds(a.WaitNs), key.label, key.dbSystem, stuckPhase(&a),
 			strconv.Itoa(int(a.Pid)), strconv.Itoa(int(a.InnerPid)))
 	}
 }
@@ -217,7 +217,7 @@ func (f *fleet) keys() map[uint32]accountKey {
 	keys := map[uint32]accountKey{}
 	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
-			keys[fo.number] = accountKey{fo.label, string(fo.Engine)}
+			keys[fo.number] = accountKey{fo.label, string(fo.DBSystem)}
 		}
 	}
 	if f.hasOther {

@@ -45,7 +45,7 @@ func endpoints(s server.Server, in *pod.Pod) []endpoint {
 				}
 			}
 		}
-		if in != nil && s.Engine.CallsItselfByHost() {
+		if in != nil && s.DBSystem.CallsItselfByHost() {
 			add(in.Hostname, l.Port())
 		}
 	}

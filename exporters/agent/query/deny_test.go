@@ -62,7 +62,7 @@ func TestFleetDenyBeyondLimit(t *testing.T) {
 	f.deny, f.onCluster = regexp.MustCompile("batch-.*"), true
 	found := []observation{running(1, "first"), running(2, "batch-1"), running(3, "", 5432), running(5, "", 5432)}
 	found[2].pod.UID, found[3].pod.UID = "u3", "u5"
-	found[2].Engine = server.MySQL
+	found[2].DBSystem = server.MySQL
 	f.update(found, begin)
 	if !k.wakes {
 		t.Error("wake-ups of a MySQL server are not looked at")

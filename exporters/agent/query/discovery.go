@@ -207,7 +207,7 @@ func (q *query) walk(grace time.Duration) {
 			}
 		}
 	}
-	q.tellProblems(err)
+	q.reportProblems(err)
 }
 
 // look looks at some processes only, and takes those from pids that need no second look.
@@ -357,10 +357,10 @@ func (q *query) complete(s server.Server) observation {
 	}
 	q.mu.Unlock()
 	if fo == nil || untrusted.Unanswered(c.noWaitEvent) {
-		c.waitEvent, c.noWaitEvent = q.kernel.variable(s, s.Engine.WaitEvent(), q.calls)
+		c.waitEvent, c.noWaitEvent = q.kernel.variable(s, s.DBSystem.WaitEvent(), q.calls)
 	}
 	if q.own.Top > 0 && (fo == nil || untrusted.Unanswered(c.noStatus)) {
-		c.status, c.noStatus = q.kernel.variable(s, s.Engine.Status(), q.calls)
+		c.status, c.noStatus = q.kernel.variable(s, s.DBSystem.Status(), q.calls)
 	}
 	return c
 }
@@ -396,8 +396,8 @@ func (q *query) probe() {
 // maxProblems bounds the servers whose problems are logged in one line.
 const maxProblems = 10
 
-// tellProblems keeps for Check what cannot be read, and logs it when it has changed.
-func (q *query) tellProblems(err error) {
+// reportProblems keeps for Check what cannot be read, and logs it when it has changed.
+func (q *query) reportProblems(err error) {
 	ids := slices.SortedFunc(maps.Keys(q.problems), func(a, b server.ID) int { return cmp.Compare(a.PID, b.PID) })
 	problems := []error{err}
 	for _, id := range ids[:min(len(ids), maxProblems)] {

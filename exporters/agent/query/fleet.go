@@ -100,9 +100,9 @@ type trackedServer struct {
 
 // account is what is counted for one server label, over the restarts of its server.
 type account struct {
-	engine  string
-	ended   totals
-	created time.Time
+	dbSystem string
+	ended    totals
+	created  time.Time
 	// shown is what was exported last, by command and phase: a counter never decreases.
 	shown [bpf.QueryCommandCOMMANDS][bpf.QueryPhasePHASES]uint64
 	// queries is what is counted by query; nil where no identifiers are read.
@@ -112,7 +112,7 @@ type account struct {
 	owner *identity
 }
 
-type accountKey struct{ label, engine string }
+type accountKey struct{ label, dbSystem string }
 
 // fleet is the set of servers that are followed.
 type fleet struct {
@@ -195,7 +195,7 @@ func (f *fleet) prune(there map[server.ID]bool, now time.Time) {
 			continue
 		}
 		f.adoptAgain(fo, now)
-		wakes = wakes || fo.Engine.SyncsForOthers()
+		wakes = wakes || fo.DBSystem.SyncsForOthers()
 		if a := f.accounts[fo.key()]; a != nil {
 			a.last = now
 		}
@@ -322,20 +322,20 @@ func (f *fleet) track(s observation, now time.Time) *trackedServer {
 		}
 		return nil
 	}
-	f.tellNoWaitEvent(fo, now)
+	f.reportNoWaitEvent(fo, now)
 	if fo.number == otherNumber {
 		f.hasOther = true
 		f.overflows++
 		fo.label = collector.OtherServer
 		f.account(collector.OtherServer, collector.OtherServer, now)
-		f.log.Warn("too many servers for series of their own", "engine", s.Engine, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
+		f.log.Warn("too many servers for series of their own", "db_system", s.DBSystem, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
 	}
 	f.tracked[s.ID] = fo
 	return fo
 }
 
-// tellNoWaitEvent reports a server that does not show what it waits for.
-func (f *fleet) tellNoWaitEvent(fo *trackedServer, now time.Time) {
+// reportNoWaitEvent reports a server that does not show what it waits for.
+func (f *fleet) reportNoWaitEvent(fo *trackedServer, now time.Time) {
 	if fo.noWaitEvent != nil {
 		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", fo.noWaitEvent))
 	}
@@ -356,7 +356,7 @@ func (fo *trackedServer) key() accountKey {
 	if fo.number == otherNumber {
 		return accountKey{collector.OtherServer, collector.OtherServer}
 	}
-	return accountKey{fo.label, string(fo.Engine)}
+	return accountKey{fo.label, string(fo.DBSystem)}
 }
 
 // maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such
@@ -408,7 +408,7 @@ func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
 	if s.DataDirectory == "" && fo.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
 		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
-		s.Engine, s.Data, s.WAL, s.Binlog, s.Tablespaces = fo.Engine, fo.Data, fo.WAL, fo.Binlog, fo.Tablespaces
+		s.DBSystem, s.Data, s.WAL, s.Binlog, s.Tablespaces = fo.DBSystem, fo.Data, fo.WAL, fo.Binlog, fo.Tablespaces
 		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
 		s.places, s.noPlaces = fo.places, fo.noPlaces
 		if s.Name == "" {
@@ -436,7 +436,7 @@ func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
 		s.shareNumber()
 	}
 	if fo.label != "" {
-		s.Engine = fo.Engine // its series have it; MariaDB's own files may show only now which of the two it is
+		s.DBSystem = fo.DBSystem // its series have it; MariaDB's own files may show only now which of the two it is
 	}
 	before := fo.observation
 	fo.observation = s
@@ -445,9 +445,9 @@ func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
 		return
 	}
 	if untrusted.Unanswered(before.noWaitEvent) && !untrusted.Unanswered(s.noWaitEvent) {
-		f.tellNoWaitEvent(fo, now)
+		f.reportNoWaitEvent(fo, now)
 	}
-	f.tellNoQueryIDs(fo, now)
+	f.reportNoQueryIDs(fo, now)
 	described := slices.Equal(before.ClientPorts(), s.ClientPorts()) && before.waitEvent == s.waitEvent && before.status == s.status && before.Version == s.Version
 	if !described || fo.label == "" {
 		if err := f.kernel.describe(fo.number, s); err != nil {
@@ -458,10 +458,10 @@ func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
 
 // account returns what is counted for a label, and makes room for it: of those whose servers
 // have ended the oldest goes to server="other".
-func (f *fleet) account(label, engine string, now time.Time) *account {
-	key := accountKey{label, engine}
+func (f *fleet) account(label, dbSystem string, now time.Time) *account {
+	key := accountKey{label, dbSystem}
 	if f.accounts[key] == nil {
-		f.accounts[key] = &account{engine: engine, created: now}
+		f.accounts[key] = &account{dbSystem: dbSystem, created: now}
 		if len(f.accounts) > perSlot*f.limit && label != collector.OtherServer {
 			f.fold(key, now)
 		}
@@ -489,13 +489,13 @@ func (f *fleet) fold(but accountKey, now time.Time) {
 	}
 	delete(f.accounts, oldest)
 	f.folded++
-	f.toOther(oldest.engine, &found.ended, now)
+	f.toOther(oldest.dbSystem, &found.ended, now)
 }
 
 // toOther gives an engine's counts to server="other".
 func (f *fleet) toOther(engine string, t *totals, now time.Time) {
 	f.hasOther = true
-	if !server.Engine(engine).SpeaksSQL() {
+	if !server.DBSystem(engine).SpeaksSQL() {
 		t.mixUp()
 	}
 	f.account(collector.OtherServer, collector.OtherServer, now).ended.add(t)
@@ -536,7 +536,7 @@ func (f *fleet) exclude(fo *trackedServer, now time.Time) {
 	if fo.number != otherNumber {
 		delete(f.accounts, fo.key())
 	}
-	f.log.Info("a database server is left out", "server", fo.label, "engine", fo.Engine, "pid", fo.PID)
+	f.log.Info("a database server is left out", "server", fo.label, "db_system", fo.DBSystem, "pid", fo.PID)
 }
 
 // drop gives up a server's number; what was counted stays with its label.
@@ -558,7 +558,7 @@ func (f *fleet) drop(fo *trackedServer, now time.Time) {
 			fo.candidate = f.candidate(fo)
 			fo.label = f.apart(fo, false)
 		}
-		f.account(fo.label, string(fo.Engine), now).ended.add(&t)
+		f.account(fo.label, string(fo.DBSystem), now).ended.add(&t)
 	} else if a := f.accounts[fo.key()]; a != nil && a.ended.nothing() {
 		// It never had a statement: nothing is to be scraped any more.
 		delete(f.accounts, fo.key())
@@ -596,7 +596,7 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 	if errors.Is(err, errNotThere) {
 		level = slog.LevelInfo
 	}
-	f.log.Log(context.Background(), level, "a database server cannot be followed in full", "engine", s.Engine, "pid", s.PID, "err", err)
+	f.log.Log(context.Background(), level, "a database server cannot be followed in full", "db_system", s.DBSystem, "pid", s.PID, "err", err)
 }
 
 // check lists the servers for --check.
@@ -608,7 +608,7 @@ func (f *fleet) check() []exporterkit.CheckResult {
 			label = fo.DefaultName()
 		}
 		results = append(results, exporterkit.CheckResult{Part: "query: server " + label,
-			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", fo.Engine, fo.Version, fo.PID))})
+			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", fo.DBSystem, fo.Version, fo.PID))})
 	}
 	slices.SortFunc(results, func(a, b exporterkit.CheckResult) int { return strings.Compare(a.Part, b.Part) })
 	return results

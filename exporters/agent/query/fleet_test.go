@@ -58,7 +58,7 @@ func (k *fakeKernel) leaveWakes() error {
 
 func (k *fakeKernel) adopt(s server.Server, number uint32) error {
 	k.adopted[s.PID]++
-	k.wakes = k.wakes || s.Engine.SyncsForOthers()
+	k.wakes = k.wakes || s.DBSystem.SyncsForOthers()
 	return k.refuse[s.PID]
 }
 
@@ -114,7 +114,7 @@ func testFleet(limit int) (*fleet, *fakeKernel) {
 }
 
 func running(pid int, name string, ports ...uint16) observation {
-	return observation{Server: server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, Engine: server.PostgreSQL, Name: name, Ports: ports}}
+	return observation{Server: server.Server{ID: server.ID{PID: pid, StartTicks: uint64(pid)}, DBSystem: server.PostgreSQL, Name: name, Ports: ports}}
 }
 
 func (f *fleet) labels() []string {

@@ -206,7 +206,7 @@ func (q *queries) relist(now time.Time, top int) {
 // drain takes over what the kernel has counted of a server's queries, and makes room for further ones.
 func (f *fleet) drain(fo *trackedServer, now time.Time) {
 	a := f.accounts[fo.key()]
-	if f.top == 0 || fo.number == otherNumber || fo.Engine != server.PostgreSQL || a == nil {
+	if f.top == 0 || fo.number == otherNumber || fo.DBSystem != server.PostgreSQL || a == nil {
 		return
 	}
 	if a.queries == nil {
@@ -348,11 +348,11 @@ func (q *query) drain() {
 // errNoLayout is why query identifiers are not read of a version that is not known.
 var errNoLayout = errors.New("the layout of its version's status is not known")
 
-// tellNoQueryIDs reports, once, a server whose query identifiers are not read.
-func (f *fleet) tellNoQueryIDs(fo *trackedServer, now time.Time) {
+// reportNoQueryIDs reports, once, a server whose query identifiers are not read.
+func (f *fleet) reportNoQueryIDs(fo *trackedServer, now time.Time) {
 	err := fo.noStatus
 	if err == nil && fo.status != 0 && fo.Version != "" && fo.StatusSize() == 0 {
-		err = fmt.Errorf("%s %s: %w", fo.Engine, fo.Version, errNoLayout)
+		err = fmt.Errorf("%s %s: %w", fo.DBSystem, fo.Version, errNoLayout)
 	}
 	if err == nil || untrusted.Unanswered(err) || fo.noQueryIDs {
 		return
@@ -369,20 +369,20 @@ func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) error {
 			errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed))
 		}
 	}
-	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.engine)
+	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.dbSystem)
 	return errors.Join(errs...)
 }
 
 // sendQuery sends a query's series. Without its histogram the others are sent all the same.
 func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, q *bpf.QueryPerQuery, created time.Time) error {
 	m := &q.All
-	ch <- collector.Counter(queryIDStatements, float64(m.Count), key.label, key.engine, id)
+	ch <- collector.Counter(queryIDStatements, float64(m.Count), key.label, key.dbSystem, id)
 	for phase, name := range phaseNames {
-		ch <- collector.Counter(queryIDPhase, float64(m.PhaseNs[phase])/1e9, key.label, key.engine, id, name)
+		ch <- collector.Counter(queryIDPhase, float64(m.PhaseNs[phase])/1e9, key.label, key.dbSystem, id, name)
 	}
-	ch <- collector.Counter(queryIDReads, float64(m.ReadHits), key.label, key.engine, id, "hit")
-	ch <- collector.Counter(queryIDReads, float64(m.ReadMisses), key.label, key.engine, id, "miss")
-	h, err := nativehist.NewCoarse(queryIDDuration, q.Slots[:], float64(m.SumNs)/1e9, created, key.label, key.engine, id)
+	ch <- collector.Counter(queryIDReads, float64(m.ReadHits), key.label, key.dbSystem, id, "hit")
+	ch <- collector.Counter(queryIDReads, float64(m.ReadMisses), key.label, key.dbSystem, id, "miss")
+	h, err := nativehist.NewCoarse(queryIDDuration, q.Slots[:], float64(m.SumNs)/1e9, created, key.label, key.dbSystem, id)
 	if err != nil {
 		return fmt.Errorf("durations of query %s of %s: %w", id, key.label, err)
 	}
@@ -392,6 +392,6 @@ func sendQuery(ch chan<- prometheus.Metric, key accountKey, id string, q *bpf.Qu
 
 // sendNoQueryIDs reports the statements of a server without a known identifier.
 func (t *totals) sendNoQueryIDs(ch chan<- prometheus.Metric, key accountKey) {
-	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID]), key.label, key.engine, "none")
-	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID_READ]), key.label, key.engine, "unread")
+	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID]), key.label, key.dbSystem, "none")
+	ch <- collector.Counter(queryIDUnknown, float64(t.lost[bpf.QueryLossNO_ID_READ]), key.label, key.dbSystem, "unread")
 }

@@ -574,7 +574,7 @@ func TestQueryIDsUnread(t *testing.T) {
 	f, k := testFleet(2)
 	f.top = 10
 	mysql := running(2, "b", 3306)
-	mysql.Engine = server.MySQL
+	mysql.DBSystem = server.MySQL
 	f.update([]observation{running(1, "a", 5432), mysql, running(3, "of the rest", 5433)}, begin)
 	for number := range uint32(3) {
 		k.selects[number] = 7

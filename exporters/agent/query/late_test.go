@@ -88,7 +88,7 @@ func TestNoServerAfterAll(t *testing.T) {
 	}
 	q, f, candidates := lookingAt(t, procfs)
 	s := running(7, "", 6379)
-	s.ID, s.Engine = candidates[0].ID, server.Redis
+	s.ID, s.DBSystem = candidates[0].ID, server.Redis
 	f.update([]observation{s}, begin)
 	if len(f.tracked) != 1 {
 		t.Fatal("it is not followed")

@@ -63,7 +63,7 @@ func (s *unknownListeners) send(ch chan<- prometheus.Metric, node string) {
 		counts[string(engine)] = 0
 	}
 	for _, l := range s.found.Listeners {
-		counts[string(l.Engine)]++
+		counts[string(l.DBSystem)]++
 	}
 	collector.SendUnidentified(ch, node, collector.KindListener, counts)
 	collector.SendUnidentified(ch, node, collector.KindLine, map[string]int{collector.ReasonTCP: s.found.Unread})

@@ -184,7 +184,7 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 		if err := t.send(ch, key, created, o.Tracing.On()); err != nil {
 			problems = append(problems, err)
 		}
-		if f.top > 0 && key.engine == string(server.PostgreSQL) {
+		if f.top > 0 && key.dbSystem == string(server.PostgreSQL) {
 			t.sendNoQueryIDs(ch, key)
 		}
 		if created.queries != nil {
@@ -218,7 +218,7 @@ func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *trackedServer, node st
 	if known := f.podOf(fo); known != nil {
 		p, uid = *known, fo.pod.UID
 	}
-	ch <- collector.Gauge(serverInfo, 1, fo.label, string(fo.Engine), node, fo.Version, fo.DataDirectory,
+	ch <- collector.Gauge(serverInfo, 1, fo.label, string(fo.DBSystem), node, fo.Version, fo.DataDirectory,
 		p.Namespace, p.Name, uid, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
 }
 
@@ -226,7 +226,7 @@ func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *trackedServer, node st
 func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
 	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
-			ch <- collector.Gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.Engine))
+			ch <- collector.Gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.DBSystem))
 		}
 	}
 	if f.hasOther {
@@ -238,7 +238,7 @@ func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.Ma
 func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	for _, fo := range f.tracked {
 		if fo.label != "" && fo.number != otherNumber {
-			ch <- collector.Counter(queryUncounted, float64(fo.uncounted)/1e9, fo.label, string(fo.Engine))
+			ch <- collector.Counter(queryUncounted, float64(fo.uncounted)/1e9, fo.label, string(fo.DBSystem))
 		}
 	}
 	if f.hasOther {
@@ -274,7 +274,7 @@ func (fo *trackedServer) sendVolumes(ch chan<- prometheus.Metric, volumes []volu
 		s := series{p.device, p.volumeOf(volumes), p.purpose}
 		if !sent[s] {
 			sent[s] = true
-			ch <- collector.Gauge(serverVolumeInfo, 1, fo.label, string(fo.Engine), node, s.device, s.volume, s.purpose)
+			ch <- collector.Gauge(serverVolumeInfo, 1, fo.label, string(fo.DBSystem), node, s.device, s.volume, s.purpose)
 		}
 	}
 }
@@ -286,10 +286,10 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 	var problems []error
 	for reason, n := range t.lost {
 		if name := lossNames[reason]; name != "" { // process events are no server's
-			ch <- collector.Counter(queryLost, float64(n), key.label, key.engine, name)
+			ch <- collector.Counter(queryLost, float64(n), key.label, key.dbSystem, name)
 		}
 	}
-	for i, command := range server.Engine(key.engine).Commands() {
+	for i, command := range server.DBSystem(key.dbSystem).Commands() {
 		if command == "" {
 			continue
 		}
@@ -299,32 +299,32 @@ func (t *totals) send(ch chan<- prometheus.Metric, key accountKey, a *account, t
 		unknown += s.Unknown
 		pipelined += s.Pipelined
 		pipelinedNs += s.PipelinedNs
-		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.All.SumNs)/1e9, a.created, key.label, key.engine, command)
+		h, err := nativehist.New(queryDuration, s.Slots[:], float64(s.All.SumNs)/1e9, a.created, key.label, key.dbSystem, command)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("durations of %s: %w", key.label, err))
 			continue
 		}
 		ch <- h
-		if traced && key.engine != string(server.Redis) {
-			ch <- collector.Counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.engine, command)
+		if traced && key.dbSystem != string(server.Redis) {
+			ch <- collector.Counter(queryWakeup, float64(s.WakeupNs)/1e9, key.label, key.dbSystem, command)
 		}
 		for phase, name := range phaseNames {
 			ns := s.All.PhaseNs[phase]
-			if phase == int(bpf.QueryPhasePHASE_SYNC) && server.Engine(key.engine).SyncsForOthers() {
+			if phase == int(bpf.QueryPhasePHASE_SYNC) && server.DBSystem(key.dbSystem).SyncsForOthers() {
 				ns -= min(ns, a.shownTooMuch(i, s.All.PhaseNs[bpf.QueryPhasePHASE_WAIT]))
 			}
 			// A statement that ended while this scrape was made is in none of its parts.
 			ns = max(ns, a.shown[i][phase])
 			a.shown[i][phase] = ns
-			ch <- collector.Counter(queryPhase, float64(ns)/1e9, key.label, key.engine, command, name)
+			ch <- collector.Counter(queryPhase, float64(ns)/1e9, key.label, key.dbSystem, command, name)
 		}
 	}
-	ch <- collector.Counter(queryReads, float64(hits), key.label, key.engine, "hit")
-	ch <- collector.Counter(queryReads, float64(misses), key.label, key.engine, "miss")
-	ch <- collector.Counter(queryUnknown, float64(unknown), key.label, key.engine)
-	ch <- collector.Counter(queryPipelined, float64(pipelined), key.label, key.engine)
-	ch <- collector.Counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.engine)
-	ch <- collector.Counter(queryOverhead, float64(t.own)/1e9, key.label, key.engine)
+	ch <- collector.Counter(queryReads, float64(hits), key.label, key.dbSystem, "hit")
+	ch <- collector.Counter(queryReads, float64(misses), key.label, key.dbSystem, "miss")
+	ch <- collector.Counter(queryUnknown, float64(unknown), key.label, key.dbSystem)
+	ch <- collector.Counter(queryPipelined, float64(pipelined), key.label, key.dbSystem)
+	ch <- collector.Counter(queryPipelinedSeconds, float64(pipelinedNs)/1e9, key.label, key.dbSystem)
+	ch <- collector.Counter(queryOverhead, float64(t.own)/1e9, key.label, key.dbSystem)
 	return errors.Join(problems...)
 }
 

@@ -109,8 +109,8 @@ func TestUnidentifiedServers(t *testing.T) {
 func TestWaitsThatProveSyncs(t *testing.T) {
 	const commit = int(bpf.QuerySqlCommandCOMMIT)
 	for _, c := range []struct {
-		engine server.Engine
-		sync   float64 // shown at the end
+		dbSystem server.DBSystem
+		sync     float64 // shown at the end
 	}{{server.MySQL, 8}, {server.PostgreSQL, 10}} {
 		a := &account{}
 		shown := func(wait, sync uint64) (seconds map[string]float64) {
@@ -118,7 +118,7 @@ func TestWaitsThatProveSyncs(t *testing.T) {
 			sums.commands[commit].All.PhaseNs[bpf.QueryPhasePHASE_WAIT] = wait * uint64(time.Second)
 			sums.commands[commit].All.PhaseNs[bpf.QueryPhasePHASE_SYNC] = sync * uint64(time.Second)
 			ch := make(chan prometheus.Metric, 1000)
-			if err := sums.send(ch, accountKey{"s", string(c.engine)}, a, false); err != nil {
+			if err := sums.send(ch, accountKey{"s", string(c.dbSystem)}, a, false); err != nil {
 				t.Fatal(err)
 			}
 			close(ch)
@@ -139,15 +139,15 @@ func TestWaitsThatProveSyncs(t *testing.T) {
 		}
 		shown(5, 0) // 3 of it goes on
 		got := shown(2, 3)
-		if got["wait"] != 5 || c.engine == server.MySQL && got["sync"] != 0 {
-			t.Errorf("%s: a wait of 3 s that was shown as one: %v", c.engine, got)
+		if got["wait"] != 5 || c.dbSystem == server.MySQL && got["sync"] != 0 {
+			t.Errorf("%s: a wait of 3 s that was shown as one: %v", c.dbSystem, got)
 		}
 		got = shown(3, 10)
 		if got["wait"] != 5 || got["sync"] != c.sync {
-			t.Errorf("%s: %v", c.engine, got)
+			t.Errorf("%s: %v", c.dbSystem, got)
 		}
 		if got = shown(6, 11); got["wait"] != 6 || got["sync"] != 11 {
-			t.Errorf("%s: in the end %v", c.engine, got)
+			t.Errorf("%s: in the end %v", c.dbSystem, got)
 		}
 	}
 }

@@ -138,8 +138,8 @@ func (f *fleet) naming(now time.Time) {
 			continue
 		}
 		fo.label = label
-		f.account(fo.label, string(fo.Engine), now)
-		f.log.Info("following a database server", "server", fo.label, "engine", fo.Engine, "pid", fo.PID, "version", fo.Version)
+		f.account(fo.label, string(fo.DBSystem), now)
+		f.log.Info("following a database server", "server", fo.label, "db_system", fo.DBSystem, "pid", fo.PID, "version", fo.Version)
 	}
 	for _, fo := range f.tracked {
 		if fo.label != "" && f.excluded(fo) {
@@ -293,7 +293,7 @@ func (f *fleet) apart(fo *trackedServer, several bool) string {
 // kept reports whether a name is kept for another server than the one at hand: one outside of pods that ended and may
 // come back. A pod's name is the pod's, whatever runs in it.
 func (f *fleet) kept(name string, fo *trackedServer) bool {
-	a := f.accounts[accountKey{name, string(fo.Engine)}]
+	a := f.accounts[accountKey{name, string(fo.DBSystem)}]
 	return fo.pod.UID == "" && fo.label != name && a != nil && a.owner != nil && !a.owner.same(fo.identity())
 }
 
@@ -332,7 +332,7 @@ func (f *fleet) rename(fo *trackedServer, label string, now time.Time) {
 		if a == nil && old != nil {
 			f.accounts[fo.key()] = old
 		}
-		f.account(label, string(fo.Engine), now)
+		f.account(label, string(fo.DBSystem), now)
 		return
 	}
 	a.ended.add(&old.ended)

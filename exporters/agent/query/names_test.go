@@ -332,7 +332,7 @@ func TestKeptNameWaits(t *testing.T) {
 	f, _ := testFleet(10)
 	first := at(running(1, "main", 5432), "/data", "aaaa", false)
 	f.update([]observation{first}, begin)
-	f.account("main", string(first.Engine), begin).ended.lost[0] = 1 // there is something to keep
+	f.account("main", string(first.DBSystem), begin).ended.lost[0] = 1 // there is something to keep
 	now := begin.Add(time.Minute)
 	f.update([]observation{running(2, "main")}, now)
 	if got := f.labels(); !slices.Equal(got, []string{""}) {
@@ -400,7 +400,7 @@ func TestEndpoints(t *testing.T) {
 	inPod := &pod.Pod{Hostname: "mysql-0", IPs: []string{"10.244.0.5", "fd00::5", "no address"}}
 	for _, c := range []struct {
 		name      string
-		engine    server.Engine
+		dbSystem  server.DBSystem
 		listening []string
 		pod       *pod.Pod
 		apart     bool
@@ -416,7 +416,7 @@ func TestEndpoints(t *testing.T) {
 		{"no port", server.PostgreSQL, nil, inPod, true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := server.Server{Engine: c.engine, Apart: c.apart}
+			s := server.Server{DBSystem: c.dbSystem, Apart: c.apart}
 			for _, l := range c.listening {
 				s.Listening = append(s.Listening, netip.MustParseAddrPort(l))
 			}

@@ -89,7 +89,7 @@ func (f *fleet) release(l *leaving, now time.Time) {
 	case a != nil:
 		a.ended.add(&t)
 	case !t.nothing():
-		f.toOther(string(l.Engine), &t, now)
+		f.toOther(string(l.DBSystem), &t, now)
 	}
 	l.seen = nil
 	if err := errors.Join(err, f.kernel.clear(l.number)); err != nil {

@@ -249,7 +249,7 @@ var errNotThere = errors.New("the process ended before it could be followed")
 
 // adopt marks a server's processes or threads; those that it forks later inherit the mark.
 func (k kernelSide) adopt(s server.Server, number uint32) error {
-	if s.Engine.SyncsForOthers() {
+	if s.DBSystem.SyncsForOthers() {
 		if err := k.programs.watchWakes(true); err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (k kernelSide) adopt(s server.Server, number uint32) error {
 		Pid:          uint32(s.PID),
 		StartTicks:   s.StartTicks,
 		Server:       number,
-		Engine:       s.Engine.Protocol(),
+		Engine:       s.DBSystem.Protocol(),
 	})
 	if err == nil && marked == 0 {
 		err = errNotThere

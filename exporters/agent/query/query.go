@@ -216,11 +216,11 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 }
 
 // label is the server label, and the engine, of the server with a number; empty if it has none yet, or ended.
-func (q *query) label(number uint32) (label, engine string) {
+func (q *query) label(number uint32) (label, dbSystem string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	key := q.fleet.keys()[number]
-	return key.label, key.engine
+	return key.label, key.dbSystem
 }
 
 // servers are those that are followed now with series of their own.

@@ -11,7 +11,7 @@ import (
 func decoys(n int) []server.Candidate {
 	var all []server.Candidate
 	for pid := range n {
-		all = append(all, server.Candidate{ID: server.ID{PID: pid + 1, StartTicks: uint64(pid + 1)}, Engine: server.PostgreSQL})
+		all = append(all, server.Candidate{ID: server.ID{PID: pid + 1, StartTicks: uint64(pid + 1)}, DBSystem: server.PostgreSQL})
 	}
 	return all
 }

@@ -119,7 +119,7 @@ func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operat
 				age := clock - min(clock, o.Start)
 				result.Oldest[l] = max(result.Oldest[l], float64(age)/1e9)
 				if age >= tracingLate {
-					f.tellUnanswered(key.Id, &o, result.peers, clock)
+					f.reportUnanswered(key.Id, &o, result.peers, clock)
 				}
 			}
 			continue
@@ -130,7 +130,7 @@ func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operat
 		case !was:
 		case seen.closed[key.Connection], f.closed[key.Connection]:
 			f.totals.Unanswered[l]++
-			f.tellUnanswered(key.Id, &o, result.peers, clock)
+			f.reportUnanswered(key.Id, &o, result.peers, clock)
 		default:
 			f.resynced++
 		}
@@ -262,7 +262,7 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 		if o.Slot == n.slot && remove("inflight", key) {
 			view := bpf.View(o.View)
 			f.totals.Unanswered[ViewLabels{f.labels(n, view, o.Peer, peers), view}]++
-			f.tellUnanswered(key.Id, &o, peers, f.clock())
+			f.reportUnanswered(key.Id, &o, peers, f.clock())
 		}
 	}
 	writes, err := readReplicaMap[bpf.WriteKey, bpf.Write](f.kernel, "writes")

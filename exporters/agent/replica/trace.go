@@ -31,8 +31,8 @@ func (f *replicaFollower) isFollowed(process uint32) bool {
 	return f.bySlot[process] != nil
 }
 
-// tellUnanswered reports an engine's request to a replica that has no answer until now.
-func (f *replicaFollower) tellUnanswered(id uint64, o *bpf.Operation, peers map[uint32]bpf.PeerKey, now uint64) {
+// reportUnanswered reports an engine's request to a replica that has no answer until now.
+func (f *replicaFollower) reportUnanswered(id uint64, o *bpf.Operation, peers map[uint32]bpf.PeerKey, now uint64) {
 	if bpf.View(o.View) != bpf.ViewRequest || bpf.Ops[o.Op] == "ping" {
 		return
 	}

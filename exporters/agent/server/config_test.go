@@ -139,7 +139,7 @@ func TestConfiguredName(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := &Server{Engine: PostgreSQL}
+			s := &Server{DBSystem: PostgreSQL}
 			if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte("15\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func TestDataID(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := &Server{Engine: PostgreSQL}
+			s := &Server{DBSystem: PostgreSQL}
 			p := newProcess(procfs, 7+i)
 			p.user = uint32(os.Geteuid())
 			if err := p.readFiles(s); err != nil {

@@ -36,13 +36,13 @@ func (p process) readFiles(s *Server) error {
 		return fmt.Errorf("working directory: %w", err)
 	}
 	defer data.Close()
-	k := kinds[s.Engine]
+	k := kinds[s.DBSystem]
 	if is, err := k.isDataDirectory(data, directory); !is || err != nil {
 		return err
 	}
 	s.DataDirectory, s.DataPath = untrusted.Path(directory), directory
 	if k.variant != nil {
-		s.Engine = k.variant(p, s, data)
+		s.DBSystem = k.variant(p, s, data)
 	}
 	if k.internal != nil {
 		s.addInternal(k.internal(p, s, data))

@@ -19,9 +19,9 @@ const maxNamespaces = 4096
 // Listener is a process that listens on the usual port of an engine's servers, and is neither a server that is known
 // nor a proxy.
 type Listener struct {
-	// Engine is the one whose port it is.
-	Engine Engine
-	Port   uint16
+	// DBSystem is the one whose port it is.
+	DBSystem DBSystem
+	Port     uint16
 	// PID and Program are the process and its name (/proc/PID/comm); 0 and empty if no process is found that has the
 	// socket open.
 	PID     int
@@ -36,7 +36,7 @@ func (l Listener) String() string {
 	if l.PID != 0 {
 		who = fmt.Sprintf("process %d (%s)", l.PID, untrusted.Text(l.Program, untrusted.MaxLabel))
 	}
-	return fmt.Sprintf("%s listens on port %d of %s", who, l.Port, l.Engine)
+	return fmt.Sprintf("%s listens on port %d of %s", who, l.Port, l.DBSystem)
 }
 
 // Strangers are what listens on a database's port and is not known.
@@ -156,7 +156,7 @@ func (l *Listeners) lookAt(namespace string, processes []process, tables *networ
 	open := map[string]Listener{} // sockets without a known owner, by the inode's number
 	for inode, at := range all {
 		if engine := byPort[at.Port()]; engine != "" && !n.servers[inode] {
-			open[inode] = Listener{Engine: engine, Port: at.Port(), Namespace: namespace}
+			open[inode] = Listener{DBSystem: engine, Port: at.Port(), Namespace: namespace}
 		}
 	}
 	n.found = n.found[:0]
@@ -227,8 +227,8 @@ func (l *Listeners) owners(processes []process, open map[string]Listener, server
 }
 
 // byPort are the engines by the port that their servers listen on unless they are configured otherwise.
-var byPort = func() map[uint16]Engine {
-	all := map[uint16]Engine{}
+var byPort = func() map[uint16]DBSystem {
+	all := map[uint16]DBSystem{}
 	for engine, k := range kinds {
 		if k.port != 0 {
 			all[k.port] = engine
@@ -238,7 +238,7 @@ var byPort = func() map[uint16]Engine {
 }()
 
 // Ports returns the engines whose usual port is looked at.
-func Ports() []Engine { return slices.Sorted(maps.Values(byPort)) }
+func Ports() []DBSystem { return slices.Sorted(maps.Values(byPort)) }
 
 // proxies are programs that listen on a database's port and pass on what they receive, by the name that the kernel
 // keeps: the server behind them counts its statements. One that is not in here counts as a stranger, which is too many

@@ -15,8 +15,8 @@ import (
 
 // The engines of the servers that speak MySQL's protocol.
 const (
-	MySQL   Engine = "mysql"
-	MariaDB Engine = "mariadb"
+	MySQL   DBSystem = "mysql"
+	MariaDB DBSystem = "mariadb"
 )
 
 // mysqlPorts are the usual ones that are not for clients: group replication's, and Galera's for its group and for a node's incremental state.
@@ -131,9 +131,9 @@ func mysqlVersion(p process, data *untrusted.Dir) string {
 
 // mysqlVariant distinguishes MariaDB from MySQL, whose programs have one name before MariaDB 10.4 and in some packages of later ones: MariaDB writes its name behind
 // its version, and has a log of Aria's tables.
-func mysqlVariant(p process, s *Server, data *untrusted.Dir) Engine {
-	if s.Engine != MySQL {
-		return s.Engine
+func mysqlVariant(p process, s *Server, data *untrusted.Dir) DBSystem {
+	if s.DBSystem != MySQL {
+		return s.DBSystem
 	}
 	for _, name := range mysqlVersionFiles {
 		if text := p.headOf(data, name, maxVersionFile); untrusted.Version(text) != "" && strings.Contains(text, "-MariaDB") {

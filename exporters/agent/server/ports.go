@@ -200,7 +200,7 @@ func (p process) readPorts(s *Server, n *networks) error {
 func (s *Server) sortPorts() {
 	ports := slices.Clone(s.Ports)
 	other := func(port uint16) bool {
-		isOther := kinds[s.Engine].isOther
+		isOther := kinds[s.DBSystem].isOther
 		return slices.Contains(s.Internal, port) || slices.Contains(s.Unread, port) || isOther != nil && isOther(port, ports)
 	}
 	s.Waits = len(ports) > 0 && !slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) })

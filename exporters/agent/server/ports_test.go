@@ -289,8 +289,8 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 // What an earlier look found stays if this one could not see all, without what turns out to be for no clients.
 func TestKeepPorts(t *testing.T) {
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv4Unspecified(), port) }
-	before := Server{Engine: Redis, Ports: []uint16{6379}, Listening: []netip.AddrPort{at(6379)}}
-	now := Server{Engine: Redis, Ports: []uint16{7000, 16379}, Listening: []netip.AddrPort{at(7000), at(16379)}}
+	before := Server{DBSystem: Redis, Ports: []uint16{6379}, Listening: []netip.AddrPort{at(6379)}}
+	now := Server{DBSystem: Redis, Ports: []uint16{7000, 16379}, Listening: []netip.AddrPort{at(7000), at(16379)}}
 	for _, c := range []struct {
 		more bool
 		want []uint16

@@ -13,7 +13,7 @@ import (
 )
 
 // PostgreSQL is the engine of PostgreSQL's servers, and of EDB's.
-const PostgreSQL Engine = "postgresql"
+const PostgreSQL DBSystem = "postgresql"
 
 var postgresql = kind{
 	protocol:    bpf.QueryEnginePOSTGRESQL,

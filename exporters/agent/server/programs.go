@@ -20,12 +20,12 @@ const (
 type Programs struct{ more names }
 
 // names are engines by the names of programs, as their files have them and as the kernel keeps them.
-type names struct{ files, comms map[string]Engine }
+type names struct{ files, comms map[string]DBSystem }
 
-func newNames() names { return names{map[string]Engine{}, map[string]Engine{}} }
+func newNames() names { return names{map[string]DBSystem{}, map[string]DBSystem{}} }
 
 // add adds a program, and what nixpkgs calls it where it has put a script in its place.
-func (n names) add(program string, engine Engine) {
+func (n names) add(program string, engine DBSystem) {
 	for _, name := range []string{program, "." + program + "-wrapped"} {
 		n.files[name], n.comms[comm(name)] = engine, engine
 	}
@@ -53,16 +53,16 @@ func NewPrograms(more ...string) (Programs, error) {
 	}
 	for _, one := range more {
 		engine, name, ok := strings.Cut(one, "=")
-		if _, is := kinds[Engine(engine)]; !ok || !is {
+		if _, is := kinds[DBSystem(engine)]; !ok || !is {
 			return p, fmt.Errorf("%q is not ENGINE=NAME with one of the engines %v", one, slices.Sorted(maps.Keys(kinds)))
 		}
 		if name == "" || strings.ContainsAny(name, "/\x00\n") {
 			return p, fmt.Errorf("%q: %q is no name of a program, as in /proc/PID/comm", one, name)
 		}
-		if other, is := p.Of(name); is && other != Engine(engine) {
+		if other, is := p.Of(name); is && other != DBSystem(engine) {
 			return p, fmt.Errorf("%q: programs of that name are %s's already", one, other)
 		}
-		p.more.add(name, Engine(engine))
+		p.more.add(name, DBSystem(engine))
 	}
 	return p, nil
 }
@@ -72,19 +72,19 @@ func NewPrograms(more ...string) (Programs, error) {
 var versioned = regexp.MustCompile(`-[0-9][0-9.]*$`)
 
 // Of returns the engine of a process by its name (/proc/PID/comm).
-func (p Programs) Of(name string) (Engine, bool) {
-	return p.find(func(n names) map[string]Engine { return n.comms }, comm(name), comm(versioned.ReplaceAllString(name, "")))
+func (p Programs) Of(name string) (DBSystem, bool) {
+	return p.find(func(n names) map[string]DBSystem { return n.comms }, comm(name), comm(versioned.ReplaceAllString(name, "")))
 }
 
 // OfFile returns the engine of a program by its file, as /proc/PID/exe leads to it. A program that was wrapped twice
 // has an underscore at the end.
-func (p Programs) OfFile(path string) (Engine, bool) {
+func (p Programs) OfFile(path string) (DBSystem, bool) {
 	name := filepath.Base(strings.TrimSuffix(path, " (deleted)"))
-	return p.find(func(n names) map[string]Engine { return n.files }, name, strings.TrimRight(name, "_"), versioned.ReplaceAllString(name, ""))
+	return p.find(func(n names) map[string]DBSystem { return n.files }, name, strings.TrimRight(name, "_"), versioned.ReplaceAllString(name, ""))
 }
 
 // find returns the engine of the first of some names that is known.
-func (p Programs) find(of func(names) map[string]Engine, all ...string) (Engine, bool) {
+func (p Programs) find(of func(names) map[string]DBSystem, all ...string) (DBSystem, bool) {
 	for _, name := range all {
 		for _, some := range []names{known, p.more} {
 			if engine, ok := of(some)[name]; ok {

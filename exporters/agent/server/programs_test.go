@@ -20,7 +20,7 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]Engine{
+	for name, want := range map[string]DBSystem{
 		"postgres": PostgreSQL, ".postgres-wrapp": PostgreSQL, "edb-postmaster": PostgreSQL, ".edb-postmaster": PostgreSQL, "mysqld": MySQL, ".mysqld-wrapped": MySQL,
 		".mariadbd-wrapp": MariaDB, ".valkey-server-": Redis, "keydb-server": Redis, ".keydb-server-w": Redis, "a-very-long-nam": PostgreSQL,
 		"postgres_export": "", "mysqld_safe": "", "mysqld_exporter": "", "redis-sentinel": "", "redis-server-7.": Redis, "postgres-16": PostgreSQL, "mysqld-8.0": MySQL, "redis-server-ex": "", "postgres-16b": "", "": "", ".": "", "docker-entrypoi": "",
@@ -29,7 +29,7 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("a process called %q is %q's", name, got)
 		}
 	}
-	for path, want := range map[string]Engine{
+	for path, want := range map[string]DBSystem{
 		"/usr/lib/postgresql/15/bin/postgres (deleted)": PostgreSQL, "/nix/store/x/bin/.postgres-wrapped": PostgreSQL, "/nix/store/x/bin/.redis-server-wrapped_": Redis,
 		"/opt/a-very-long-name-of-a-program": PostgreSQL, "/opt/a-very-long-nam": "", "/usr/bin/bash": "", "/usr/bin/postgres_exporter": "", "/nix/.postgres-wrapp": "", "/opt/redislabs/bin/redis-server-7.2": Redis, "/opt/bin/redis-server-exporter": "",
 	} {

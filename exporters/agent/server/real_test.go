@@ -101,7 +101,7 @@ func TestVitessLayout(t *testing.T) {
 	if found == nil {
 		t.Fatal("no server")
 	}
-	if found.Engine != server.MariaDB || found.DataPath != filepath.Join(m.Dir, "data") || found.Version == "" || !found.Owned || found.DataID == "" {
+	if found.DBSystem != server.MariaDB || found.DataPath != filepath.Join(m.Dir, "data") || found.Version == "" || !found.Owned || found.DataID == "" {
 		t.Errorf("%+v", found)
 	}
 	if at := found.Data.Place.Path; !strings.HasSuffix(at, filepath.Base(m.Dir)+"/data") {
@@ -213,7 +213,7 @@ func TestMySQLFiles(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files   map[string]string
-		engine  server.Engine
+		engine  server.DBSystem
 		version string
 	}{
 		"MySQL 8.4":                {map[string]string{"mysql.ibd": "", "mysql_upgrade_history": history + "]}"}, server.MySQL, "8.4.0"},
@@ -241,7 +241,7 @@ func TestMySQLFiles(t *testing.T) {
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 			testkit.Eventually(t, testkit.Patience, func() error {
-				if found := lookAt(t, cmd.Process.Pid); found == nil || found.Engine != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
+				if found := lookAt(t, cmd.Process.Pid); found == nil || found.DBSystem != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
 					return fmt.Errorf("%+v", found)
 				}
 				return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // Redis is the engine of the servers with Redis' protocol: Redis itself and Valkey.
-const Redis Engine = "redis"
+const Redis DBSystem = "redis"
 
 // busOffset is how far above a server's port that of the bus between a cluster's nodes is.
 const busOffset = 10000
@@ -26,7 +26,6 @@ var redis = kind{
 	},
 	programs:   []string{"redis-server", "valkey-server"},
 	port:       6379,
-	servesMany: true,
 	notServing: redisNotServing,
 	internal:   busPort,
 	version:    snapshotVersion,

@@ -41,7 +41,7 @@ func NewScanner(procfs string, calls *untrusted.Calls) *Scanner {
 // Candidate is a process with a server's name that is no part of another one.
 type Candidate struct {
 	ID
-	Engine Engine
+	DBSystem DBSystem
 }
 
 // Candidates returns those among all processes, in the order in which they began. It reads
@@ -73,7 +73,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 	s.unread.Store(unread)
 	var candidates []Candidate
 	scripts := map[int]bool{} // whether a process is a script, by its number
-	of := func(pid int) (Engine, int) {
+	of := func(pid int) (DBSystem, int) {
 		engine, _ := s.Programs.Of(found[pid].comm)
 		return engine, parents[pid]
 	}
@@ -105,7 +105,7 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	if !ok {
 		return c, false
 	}
-	of := func(pid int) (Engine, int) {
+	of := func(pid int) (DBSystem, int) {
 		st, _ := newProcess(s.procfs, pid).stat() // if it has ended, it is none
 		engine, _ := s.Programs.Of(st.comm)
 		return engine, st.parent
@@ -120,7 +120,7 @@ const maxAncestors = 8
 // ancestor with other programs between them: a Galera node that copies another one's data runs a second mysqld for a
 // while, by a script. The search begins at ancestor, the parent. of returns which engine a process has the name of, and
 // its parent.
-func (s *Scanner) partOf(scripts map[int]bool, pid, ancestor int, engine Engine, of func(pid int) (Engine, int)) bool {
+func (s *Scanner) partOf(scripts map[int]bool, pid, ancestor int, engine DBSystem, of func(pid int) (DBSystem, int)) bool {
 	for depth := range maxAncestors {
 		if ancestor <= 1 {
 			return false
@@ -153,7 +153,7 @@ func (s *Scanner) script(scripts map[int]bool, parent, child int) bool {
 }
 
 // startedServer reports whether a process is a script that has started a server of its own name.
-func (s *Scanner) startedServer(pid int, engine Engine) bool {
+func (s *Scanner) startedServer(pid int, engine DBSystem) bool {
 	p := newProcess(s.procfs, pid)
 	exe, err := os.Readlink(filepath.Join(p.dir, "exe"))
 	if err != nil {
@@ -232,7 +232,7 @@ func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
 	if p.user, err = p.effectiveUser(); err != nil {
 		return nil, err
 	}
-	server := &Server{ID: c.ID, Engine: c.Engine, User: p.user, Group: p.group()}
+	server := &Server{ID: c.ID, DBSystem: c.DBSystem, User: p.user, Group: p.group()}
 	over, err := s.looks.Enter(server.Owner(), "look")
 	if err != nil {
 		return nil, err
@@ -247,20 +247,20 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		server.Program = exe
 		if e, ok := s.Programs.OfFile(exe); ok {
-			server.Engine = e
+			server.DBSystem = e
 		}
 	}
 	args, slow := untrusted.Call(s.calls, server.Owner(), fmt.Sprintf("command line of process %d", server.PID), p.arguments)
 	switch {
 	case untrusted.Unanswered(slow):
 		// Its memory hangs. It is a server if it listens; only its name is not known.
-		server.NoName = kinds[server.Engine].name != nil
+		server.NoName = kinds[server.DBSystem].name != nil
 	case slow != nil:
 		return nil, slow
 	case len(args) == 0:
 		return nil, errEnded
 	default:
-		k := kinds[server.Engine]
+		k := kinds[server.DBSystem]
 		if k.title != "" && strings.HasPrefix(args[0], k.title) {
 			return nil, nil // it counts for its own server, whose main process has ended
 		}
@@ -276,7 +276,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	// followed without it.
 	server.Apart = p.apart()
 	noPorts := p.readPorts(server, tcp)
-	if internal := kinds[server.Engine].internal; internal != nil {
+	if internal := kinds[server.DBSystem].internal; internal != nil {
 		server.addInternal(internal(p, server, nil))
 	}
 	if slow != nil && len(server.Ports) == 0 {
@@ -287,13 +287,13 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	var noFiles, noLibrary error
 	var wait sync.WaitGroup
 	wait.Go(func() { files, noFiles = s.part(server, "data directory", p.readFiles) })
-	if kinds[server.Engine].tls {
+	if kinds[server.DBSystem].tls {
 		wait.Go(func() { library, noLibrary = s.part(server, "loaded libraries", p.readLibrary) })
 	}
 	wait.Wait()
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
-		server.Engine, server.Data, server.WAL, server.Binlog, server.Tablespaces = files.Engine, files.Data, files.WAL, files.Binlog, files.Tablespaces
+		server.DBSystem, server.Data, server.WAL, server.Binlog, server.Tablespaces = files.DBSystem, files.Data, files.WAL, files.Binlog, files.Tablespaces
 		server.Unread = files.Unread
 		server.addInternal(files.Internal)
 		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned

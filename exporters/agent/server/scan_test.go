@@ -194,7 +194,7 @@ func TestScan(t *testing.T) {
 			}
 			var got []string
 			for _, s := range found {
-				got = append(got, fmt.Sprintf("%s %s %v", s.Engine, s.Name, s.Ports))
+				got = append(got, fmt.Sprintf("%s %s %v", s.DBSystem, s.Name, s.Ports))
 				if s.StartTicks != uint64(1000+s.PID) {
 					t.Errorf("PID %d began at %d, want %d", s.PID, s.StartTicks, 1000+s.PID)
 				}

@@ -36,7 +36,7 @@ func (id ID) Age() (time.Duration, error) {
 // Server is one running database server.
 type Server struct {
 	ID
-	Engine Engine
+	DBSystem DBSystem
 	// Name is what the server calls itself (PostgreSQL's cluster_name, by its command line or its configuration), or
 	// empty.
 	Name string

@@ -284,7 +284,7 @@ func (t *Collector) name(c *trace.Chain) {
 	}
 	label, engine := t.options.Tracing.Server(c.Server)
 	c.ServerName = cmp.Or(label, collector.OtherServer)
-	if commands := server.Engine(engine).Commands(); int(c.Command) < len(commands) {
+	if commands := server.DBSystem(engine).Commands(); int(c.Command) < len(commands) {
 		c.CommandName = commands[c.Command]
 	}
 }

@@ -18,7 +18,6 @@
 #define DATACONN_HEADER_SHORT 26
 
 #define DATACONN_LONGHORN 0x1b01
-#define DATACONN_JIVA_07 0x1b02
 #define DATACONN_JIVA 0x1b03
 
 /* Larger than any request the frontends make (1 MiB by tgt, sync sends 2 MiB). A longer

@@ -7,11 +7,11 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// Engine is a kind of database server, as in the engine label.
-type Engine string
+// DBSystem is a kind of database server, as in the label db_system.
+type DBSystem string
 
 // kinds are the engines that are found; each is described in a file of its own.
-var kinds = map[Engine]kind{
+var kinds = map[DBSystem]kind{
 	PostgreSQL: postgresql,
 	MySQL:      mysql,
 	MariaDB:    mariadb,
@@ -40,7 +40,7 @@ type kind struct {
 	// the root is one.
 	markers []string
 	// variant returns the engine of whose data directory it is, where several have the same programs.
-	variant func(p process, s *Server, data *untrusted.Dir) Engine
+	variant func(p process, s *Server, data *untrusted.Dir) DBSystem
 	// version returns the version that the data directory has, or "".
 	version func(p process, data *untrusted.Dir) string
 	// log returns where the log is that a commit waits for, or nothing if that is in the data directory.
@@ -62,8 +62,6 @@ type kind struct {
 	statusSizes map[string]uint32
 	// hostname is true if, to a client, a server in a pod calls itself by its host's name.
 	hostname bool
-	// servesMany is true if one thread serves many connections at once.
-	servesMany bool
 	// syncsForOthers is true if its threads flush the log for one another.
 	syncsForOthers bool
 	// tls is true if the encrypted connections can be read by way of the TLS library.
@@ -82,10 +80,10 @@ var sql = Commands{
 }
 
 // Protocol is what the kernel side calls an engine's wire protocol.
-func (e Engine) Protocol() bpf.QueryEngine { return kinds[e].protocol }
+func (e DBSystem) Protocol() bpf.QueryEngine { return kinds[e].protocol }
 
 // Commands returns the values of an engine's label command; SQL's of what is no engine.
-func (e Engine) Commands() Commands {
+func (e DBSystem) Commands() Commands {
 	if k, ok := kinds[e]; ok {
 		return k.commands
 	}
@@ -93,29 +91,25 @@ func (e Engine) Commands() Commands {
 }
 
 // SpeaksSQL reports whether an engine's commands are SQL's.
-func (e Engine) SpeaksSQL() bool { return e.Commands() == sql }
+func (e DBSystem) SpeaksSQL() bool { return e.Commands() == sql }
 
 // WaitEvent is the variable of an engine's program in which its processes keep where they write what they wait for, or
 // "".
-func (e Engine) WaitEvent() string { return kinds[e].waitEvent }
+func (e DBSystem) WaitEvent() string { return kinds[e].waitEvent }
 
 // Status is the variable of an engine's program in which its processes keep where their status is in shared memory, or
 // "".
-func (e Engine) Status() string { return kinds[e].status }
+func (e DBSystem) Status() string { return kinds[e].status }
 
 // StatusSize is how many bytes a process's status has in the server's shared memory; 0 if its version's layout is not
 // known.
-func (s Server) StatusSize() uint32 { return kinds[s.Engine].statusSizes[s.Version] }
-
-// ServesMany reports whether a thread of an engine's serves many connections at once, so that its time is not one
-// statement's.
-func (e Engine) ServesMany() bool { return kinds[e].servesMany }
+func (s Server) StatusSize() uint32 { return kinds[s.DBSystem].statusSizes[s.Version] }
 
 // SyncsForOthers reports whether an engine's threads flush its log for one another, and wait for that.
-func (e Engine) SyncsForOthers() bool { return kinds[e].syncsForOthers }
+func (e DBSystem) SyncsForOthers() bool { return kinds[e].syncsForOthers }
 
 // CallsItselfByHost reports whether, to a client, a server in a pod calls itself by its host's name.
-func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }
+func (e DBSystem) CallsItselfByHost() bool { return kinds[e].hostname }
 
 // DefaultName is what a server is called that does not name itself: its engine and data directory, distinguished from
 // those of the same path elsewhere. One whose data directory is not known is called by its engine and port, or only by
@@ -123,11 +117,11 @@ func (e Engine) CallsItselfByHost() bool { return kinds[e].hostname }
 func (s Server) DefaultName() string {
 	switch {
 	case s.Owned && s.Apart && s.DataID != "":
-		return fmt.Sprintf("%s:%s-%s", s.Engine, s.DataDirectory, s.ShortDataID())
+		return fmt.Sprintf("%s:%s-%s", s.DBSystem, s.DataDirectory, s.ShortDataID())
 	case s.Owned && !s.Apart:
-		return fmt.Sprintf("%s:%s", s.Engine, s.DataDirectory)
+		return fmt.Sprintf("%s:%s", s.DBSystem, s.DataDirectory)
 	case len(s.Ports) == 0:
-		return string(s.Engine)
+		return string(s.DBSystem)
 	}
-	return fmt.Sprintf("%s-%d", s.Engine, s.Ports[0])
+	return fmt.Sprintf("%s-%d", s.DBSystem, s.Ports[0])
 }
