@@ -182,11 +182,11 @@ docs: ## The pages as a site, into build/site.
 	@tools/docs
 
 .PHONY: pictures
-pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four stories: what is wrong, and a picture of each, into build/pictures.
+pictures: ## The dashboards opened in a real Grafana (GRAFANA_HOME) over four scenarios: what is wrong, and a picture of each, into build/pictures.
 	@if [ -z "$${GRAFANA_HOME:-}" ]; then echo "make pictures: GRAFANA_HOME is not set: give the folder of a Grafana, that with bin, conf and public" >&2; exit 2; fi
 	@tools/install-packages build pictures
 	@tools/build prometheus
-	@$(GO) run ./tests/pictures $(if $(STORY),--story='$(STORY)') $(if $(DASHBOARD),--dashboard='$(DASHBOARD)')
+	@$(GO) run ./tests/pictures $(if $(SCENARIO),--scenario='$(SCENARIO)') $(if $(DASHBOARD),--dashboard='$(DASHBOARD)')
 	@picture=build/pictures/slow-replica-overview-dark-first.png; if [ -f $$picture ]; then cp $$picture dashboards/pictures/overview.png; fi
 
 # Three sizes: check before each commit, test before a push (CI runs it), test-all before a release.

@@ -10,7 +10,7 @@ import (
 	"github.com/plumbline/plumbline/tests/schematest"
 )
 
-// Each story's document is valid by its schema.
+// Each scenario's document is valid by its schema.
 func init() {
 	why.Checked = func(t *testing.T, f *why.Finding) {
 		schematest.Valid(t, schematest.Compile(t, answer.Schema), answer.Why{

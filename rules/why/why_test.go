@@ -50,12 +50,12 @@ func TestMissedScrape(t *testing.T) {
 	}
 }
 
-// Checked takes each story's finding; document_test.go sets it, of what depends on this package.
+// Checked takes each scenario's finding; document_test.go sets it, of what depends on this package.
 var Checked func(*testing.T, *Finding)
 
-// Each story ends in the words that name what was done, and in no others'.
-func TestStories(t *testing.T) {
-	for name, story := range map[string]struct {
+// Each scenario ends in the words that name what was done, and in no others'.
+func TestScenarios(t *testing.T) {
+	for name, scenario := range map[string]struct {
 		class   string
 		make    func(l *whytest.Lab)
 		kind    Reason
@@ -191,24 +191,24 @@ func TestStories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := whytest.Healthy()
-			story.make(l)
-			f := find(t, l, Subject{Class: story.class})
+			scenario.make(l)
+			f := find(t, l, Subject{Class: scenario.class})
 			Checked(t, f)
 			v := f.Verdict
-			if v.Reason != story.kind || v.Layer != story.layer && story.layer != "sync" || story.replica != "" && v.Replica != story.replica {
-				t.Errorf("verdict %+v; want %s, layer %q, replica %q", v, story.kind, story.layer, story.replica)
+			if v.Reason != scenario.kind || v.Layer != scenario.layer && scenario.layer != "sync" || scenario.replica != "" && v.Replica != scenario.replica {
+				t.Errorf("verdict %+v; want %s, layer %q, replica %q", v, scenario.kind, scenario.layer, scenario.replica)
 			}
-			if words := f.Words(); story.words != "" && words != story.words {
-				t.Errorf("words\n%s\nwant\n%s", words, story.words)
+			if words := f.Words(); scenario.words != "" && words != scenario.words {
+				t.Errorf("words\n%s\nwant\n%s", words, scenario.words)
 			}
 			// Where histograms are classic the same is found.
 			l.Classic = true
-			if c, err := Find(t.Context(), older{l.Record()}, Subject{Class: story.class}, whytest.End, 20*time.Second); err != nil {
+			if c, err := Find(t.Context(), older{l.Record()}, Subject{Class: scenario.class}, whytest.End, 20*time.Second); err != nil {
 				t.Errorf("where native histograms are not known: %v", err)
-			} else if c.Words() != find(t, l, Subject{Class: story.class}).Words() {
+			} else if c.Words() != find(t, l, Subject{Class: scenario.class}).Words() {
 				t.Errorf("where native histograms are not known:\n%s", c.Words())
 			}
-			if c := find(t, l, Subject{Class: story.class}); c.Verdict.Reason != v.Reason || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
+			if c := find(t, l, Subject{Class: scenario.class}); c.Verdict.Reason != v.Reason || c.Verdict.Layer != v.Layer || c.Verdict.Replica != v.Replica || math.Abs(c.Commits.Mean-f.Commits.Mean) > 1e-6 {
 				t.Errorf("by classic histograms:\n%s\nby native ones:\n%s", c.Words(), f.Words())
 			}
 			// Bars and the long form have a line for each and end without a panic.

@@ -210,6 +210,48 @@ func TestStorageRunbooksLeadToBackends(t *testing.T) {
 	}
 }
 
+// ofOneBackend are metrics of which a volume, or a target, has those of its own kind alone.
+var ofOneBackend = regexp.MustCompile(`^(plumbline_longhorn|plumbline_openebs|kube|pg|mysql)_`)
+
+// A runbook's query with "or" shows the series of both sides: "or" leaves out those of the right side whose labels the
+// left side has, whatever their names.
+func TestRunbookQueriesShowBothSides(t *testing.T) {
+	promql, n := parser.NewParser(parser.Options{}), 0
+	for _, path := range ruletests.Glob(t, "rules", "runbooks", "*.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range fence.FindAllStringSubmatch(string(text), -1) {
+			expr, err := promql.ParseExpr(found[1])
+			if err != nil {
+				t.Fatalf("%s: %v", filepath.Base(path), err)
+			}
+			if b, ok := expr.(*parser.BinaryExpr); ok && b.Op == parser.LOR {
+				n++
+				if left, right := firstMetric(b.LHS), firstMetric(b.RHS); left != right &&
+					(ofOneBackend.FindString(left) == "" || ofOneBackend.FindString(left) == ofOneBackend.FindString(right)) {
+					t.Errorf("%s: series of %s are left out where %s has the same labels:\n%s", filepath.Base(path), right, left, found[1])
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no query has an or")
+	}
+}
+
+// firstMetric is the name of the first selector of an expression.
+func firstMetric(expr parser.Expr) (name string) {
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if v, ok := node.(*parser.VectorSelector); ok && name == "" {
+			name = v.Name
+		}
+		return nil
+	})
+	return name
+}
+
 // engines are metrics that a storage backend's exporter, or the kubelet, is alone to know.
 var engines = regexp.MustCompile(`^(plumbline_(longhorn|openebs|gluster)_|plumbline_volume_(replica_info|desired_replicas|healthy_replicas)$|kubelet_|kube_|pool:|replica:rebuild_progress|volume:(rebuilding|degraded|faulted):)`)
 

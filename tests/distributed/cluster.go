@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/plumbline/plumbline/tests/pictures/story"
+	"github.com/plumbline/plumbline/tests/pictures/scenario"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -13,12 +13,12 @@ import (
 // cluster is what is played for one.
 type cluster struct {
 	name, address string
-	player        *story.Player
+	player        *scenario.Player
 }
 
-// startCluster plays a story from a moment of it.
+// startCluster plays a scenario from a moment of it.
 func startCluster(t *rig.Scope, name, tale string, from time.Duration) *cluster {
-	s, err := story.Load(tale)
+	s, err := scenario.Load(tale)
 	t.Check(err)
 	c := &cluster{name: name}
 	c.player, err = s.Play(testkit.Root(), from)

@@ -4,7 +4,7 @@
 // be what one ordinary Prometheus over both clusters has by the rules for native ones. So must be what VictoriaMetrics
 // and vmalert, which scrape the same, make of those for classic ones.
 //
-// The clusters' exporters are played (tests/pictures/story): two labs do not fit on one machine. All else is real.
+// The clusters' exporters are played (tests/pictures/scenario): two labs do not fit on one machine. All else is real.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// stalled is the story of the cluster that is damaged, and the moment in it from which the disk is stalled.
+// stalled is the scenario of the cluster that is damaged, and the moment in it from which the disk is stalled.
 const (
 	stalled   = "stalled-disk"
 	stalledAt = 58 * time.Minute

@@ -20,28 +20,28 @@ import (
 
 	"github.com/plumbline/plumbline/dashboards"
 	"github.com/plumbline/plumbline/tests/pictures/look"
-	"github.com/plumbline/plumbline/tests/pictures/story"
+	"github.com/plumbline/plumbline/tests/pictures/scenario"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 type options struct {
-	grafana, out, dashboards string
-	dashboard, story, theme  *regexp.Regexp
-	deadline                 time.Duration
+	grafana, out, dashboards   string
+	dashboard, scenario, theme *regexp.Regexp
+	deadline                   time.Duration
 }
 
 func main() {
-	app := kingpin.New("pictures", "Looks at the dashboards in a real Grafana, over stories: "+strings.Join(story.Names(), ", ")+".\n\n"+
+	app := kingpin.New("pictures", "Looks at the dashboards in a real Grafana, over scenarios: "+strings.Join(scenario.Names(), ", ")+".\n\n"+
 		"Pictures (PNG) and findings.json go to a folder; it fails if there is a finding. It needs Chromium and build/bin/prometheus. Examples:\n"+
-		"  pictures --grafana=/usr/share/grafana\n  pictures --story=slow-replica --dashboard='overview|replicas' --theme=dark --out=/tmp/pictures")
+		"  pictures --grafana=/usr/share/grafana\n  pictures --scenario=slow-replica --dashboard='overview|replicas' --theme=dark --out=/tmp/pictures")
 	app.HelpFlag.Short('h')
 	var o options
 	app.Flag("grafana", "Grafana's home folder: with bin, conf and public.").Envar("GRAFANA_HOME").StringVar(&o.grafana)
 	app.Flag("out", "Where the pictures go.").Default("build/pictures").StringVar(&o.out)
 	app.Flag("dashboards", "The folder of dashboards.").Default("dashboards").ExistingDirVar(&o.dashboards)
 	app.Flag("dashboard", "Only dashboards whose uid matches.").Default(".").RegexpVar(&o.dashboard)
-	app.Flag("story", "Only stories whose name matches.").Default(".").RegexpVar(&o.story)
+	app.Flag("scenario", "Only scenarios whose name matches.").Default(".").RegexpVar(&o.scenario)
 	app.Flag("theme", "Only themes that match: dark, light.").Default(".").RegexpVar(&o.theme)
 	app.Flag("deadline", "How long a page may take to load.").Default("3m").DurationVar(&o.deadline)
 	kingpin.MustParse(app.Parse(os.Args[1:]))
@@ -55,7 +55,7 @@ func main() {
 
 // found is a finding with its page.
 type found struct {
-	Story     string `json:"story"`
+	Scenario  string `json:"scenario"`
 	Dashboard string `json:"dashboard"`
 	Theme     string `json:"theme"`
 	Width     int    `json:"width"`
@@ -80,11 +80,11 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	t.Check(err)
 	t.Cleanup(stop)
 	all := []found{}
-	for _, name := range story.Names() {
-		if !o.story.MatchString(name) {
+	for _, name := range scenario.Names() {
+		if !o.scenario.MatchString(name) {
 			continue
 		}
-		s, err := story.Load(name)
+		s, err := scenario.Load(name)
 		t.Check(err)
 		t.Logf("%s: %s", name, s.Text)
 		recorded, err := s.Record(ctx, testkit.Root())
@@ -125,7 +125,7 @@ func viewsOf(uid string) []view {
 // tablet is the least width at which a table must fit.
 const tablet = 768
 
-func lookAt(t *rig.Scope, o options, browser *look.Browser, grafana, story, uid string) (all []found) {
+func lookAt(t *rig.Scope, o options, browser *look.Browser, grafana, scenario, uid string) (all []found) {
 	for _, theme := range []string{"dark", "light"} {
 		if !o.theme.MatchString(theme) {
 			continue
@@ -133,25 +133,25 @@ func lookAt(t *rig.Scope, o options, browser *look.Browser, grafana, story, uid 
 		for _, v := range viewsOf(uid) {
 			findings, picture, err := browser.Open(pageURL(grafana, uid, theme), v.View, o.deadline)
 			if err != nil {
-				t.Errorf("%s, %s, %s: %v", story, uid, theme, err)
+				t.Errorf("%s, %s, %s: %v", scenario, uid, theme, err)
 				continue
 			}
-			file := fmt.Sprintf("%s-%s-%s%s.png", story, strings.TrimPrefix(uid, "plumbline-"), theme, v.suffix)
+			file := fmt.Sprintf("%s-%s-%s%s.png", scenario, strings.TrimPrefix(uid, "plumbline-"), theme, v.suffix)
 			t.Check(os.WriteFile(filepath.Join(o.out, file), picture, 0o644))
 			for _, f := range findings {
 				if f.What == "outside" && v.Width < tablet {
 					continue // a telephone's tables are moved by a finger
 				}
-				all = append(all, found{story, uid, theme, v.Width, f, look.Remedies[f.What], file})
+				all = append(all, found{scenario, uid, theme, v.Width, f, look.Remedies[f.What], file})
 			}
 		}
 	}
 	return all
 }
 
-// pageURL is a dashboard at the end of a story.
+// pageURL is a dashboard at the end of a scenario.
 func pageURL(grafana, uid, theme string) string {
-	return fmt.Sprintf("http://%s/d/%s?orgId=1&from=%d&to=%d&refresh=&theme=%s", grafana, uid, story.End.Add(-story.Shown).UnixMilli(), story.End.UnixMilli(), theme)
+	return fmt.Sprintf("http://%s/d/%s?orgId=1&from=%d&to=%d&refresh=&theme=%s", grafana, uid, scenario.End.Add(-scenario.Shown).UnixMilli(), scenario.End.UnixMilli(), theme)
 }
 
 // summary names each thing that is wrong once, with the pages that have it.
@@ -167,7 +167,7 @@ func summary(all []found) []string {
 		if pages[line] == nil {
 			order = append(order, line)
 		}
-		if page := fmt.Sprintf("%s %s %d", f.Story, f.Theme, f.Width); !slices.Contains(pages[line], page) {
+		if page := fmt.Sprintf("%s %s %d", f.Scenario, f.Theme, f.Width); !slices.Contains(pages[line], page) {
 			pages[line] = append(pages[line], page)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/plumbline/plumbline/tests/freeport"
-	"github.com/plumbline/plumbline/tests/pictures/story"
+	"github.com/plumbline/plumbline/tests/pictures/scenario"
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
@@ -24,7 +24,7 @@ import (
 const ready = 3 * time.Minute
 
 // startPrometheus returns the address of a Prometheus that scrapes nothing and has what was recorded.
-func startPrometheus(ctx context.Context, t *rig.Scope, folder string, recorded []story.Recorded) string {
+func startPrometheus(ctx context.Context, t *rig.Scope, folder string, recorded []scenario.Recorded) string {
 	address, err := freeport.Address()
 	t.Check(err)
 	t.Check(os.MkdirAll(folder, 0o755))
@@ -35,15 +35,15 @@ func startPrometheus(ctx context.Context, t *rig.Scope, folder string, recorded 
 	rig.Eventually(t, ready, func() error { return answers(ctx, "http://"+address+"/-/ready") })
 	// Prometheus takes the samples of a series in their order, and none much older than its newest.
 	const portion = 15 * time.Minute
-	end := story.End.Add(story.Step)
-	for from := story.Begin(); from.Before(end); from = from.Add(portion) {
+	end := scenario.End.Add(scenario.Step)
+	for from := scenario.Begin(); from.Before(end); from = from.Add(portion) {
 		t.Check(write(ctx, address, recorded, from.UnixMilli(), from.Add(portion).UnixMilli()))
 	}
 	return address
 }
 
 // write sends the samples of a time to Prometheus.
-func write(ctx context.Context, address string, recorded []story.Recorded, from, to int64) error {
+func write(ctx context.Context, address string, recorded []scenario.Recorded, from, to int64) error {
 	var request prompb.WriteRequest
 	for _, r := range recorded {
 		one := prompb.TimeSeries{}

@@ -41,7 +41,7 @@ type Finding struct {
 var Remedies = map[string]string{
 	"error":   "the panel's query or setting is refused: open the panel's inspector",
 	"query":   "Grafana's data source refused a query: its log and Prometheus' have the reason",
-	"empty":   "give the panel a text for when it is empty (panel.empty), or the story the series that it queries",
+	"empty":   "give the panel a text for when it is empty (panel.empty), or the scenario the series that it queries",
 	"-∞":      "a threshold's range is shown in place of a value: use a fixed colour and value mappings",
 	"NaN":     "keep means over nothing out of the query (>= 0)",
 	"cut":     "shorten the text, or make the panel or column wider",

@@ -1,4 +1,4 @@
-/* The seam between a storage network's wire and the following of its connections at a target in user space
+/* The interface between a storage network's wire and the following of its connections at a target in user space
  * (server.h). A wire is a header file that includes this one and defines
  *
  *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_CAPACITY / 2

@@ -1,4 +1,4 @@
-/* The seam between the kernel and received_locked(), sent_locked(): how a program comes to run in the
+/* The interface between the kernel and received_locked(), sent_locked(): how a program comes to run in the
  * task that has called on a socket. The agent loads one of two kinds, by what the kernel has
  * (exporters/agent/platform); the body is the same.
  *

@@ -1,4 +1,4 @@
-/* The seam between what watches sockets and time, and the protocols: nothing else knows an engine.
+/* The interface between what watches sockets and time, and the protocols: nothing else knows an engine.
  *
  * A protocol is a header with the functions below, by its prefix, and a line in PROTOCOLS. Dispatch is a
  * switch over a small number, so that all is inlined. */

@@ -1,4 +1,4 @@
-/* The seam between a storage wire's parser and the tracking of its connections (track.h).
+/* The interface between a storage wire's parser and the tracking of its connections (track.h).
  * A wire is one header file that includes this one and defines
  *
  *   WIRE_HEADER_MAX                     the longest header, in bytes, at most WIRE_HEADER_CAPACITY / 2 - 1

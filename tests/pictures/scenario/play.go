@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"log/slog"
@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Player is a story that continues: it serves what each of the lab's exporters would export at this moment. It is safe
+// Player is a scenario that continues: it serves what each of the lab's exporters would export at this moment. It is safe
 // for concurrent use.
 type Player struct {
 	targets []Target
 
 	mu     sync.Mutex
-	began  time.Time // the moment that is shown as the story's begin
+	began  time.Time // the moment that is shown as the scenario's begin
 	last   time.Time
 	states []*state
 	now    []sample // of each state, at last
@@ -38,8 +38,8 @@ type Target struct {
 	Classic bool
 }
 
-// Play continues a story from a moment of it, which is now; root is the checkout's.
-func (s *Story) Play(root string, from time.Duration) (*Player, error) {
+// Play continues a scenario from a moment of it, which is now; root is the checkout's.
+func (s *Scenario) Play(root string, from time.Duration) (*Player, error) {
 	all, err := s.states(root)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (p *Player) oneKind() {
 // Targets are the exporters.
 func (p *Player) Targets() []Target { return p.targets }
 
-// Go continues the story from another moment of it; what was counted so far stays.
+// Go continues the scenario from another moment of it; what was counted so far stays.
 func (p *Player) Go(to time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// families returns one exporter's metrics, after the story has advanced to this moment.
+// families returns one exporter's metrics, after the scenario has advanced to this moment.
 func (p *Player) families(path string) []*dto.MetricFamily {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *Player) families(path string) []*dto.MetricFamily {
 		name := one.labels.Get(model.MetricNameLabel)
 		f := byName[name]
 		if f == nil {
-			f = &dto.MetricFamily{Name: &name, Help: proto.String("A story's."), Type: one.exposed().Enum()}
+			f = &dto.MetricFamily{Name: &name, Help: proto.String("A scenario's."), Type: one.exposed().Enum()}
 			byName[name] = f
 			families = append(families, f)
 		}

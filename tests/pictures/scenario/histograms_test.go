@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"math"
@@ -46,7 +46,7 @@ func TestHistogramsOfAnyKind(t *testing.T) {
 	}
 }
 
-// compare fails unless all numbers that were recorded before are recorded again, at the story's end.
+// compare fails unless all numbers that were recorded before are recorded again, at the scenario's end.
 func compare(t *testing.T, before, after *ruler.Memory, exact bool) {
 	t.Helper()
 	numbers, alerts, quantiles := 0, 0, 0

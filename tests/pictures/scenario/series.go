@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ type series struct {
 	changes []change
 }
 
-// plan makes the series of a story: all that the lab had, by its lines or 0, and as the story changes them.
-func (s *Story) plan(known templates) ([]*series, error) {
+// plan makes the series of a scenario: all that the lab had, by its lines or 0, and as the scenario changes them.
+func (s *Scenario) plan(known templates) ([]*series, error) {
 	var l lab
 	if err := read("lab.yaml", &l); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Story) plan(known templates) ([]*series, error) {
 	}
 	for _, c := range s.Changes {
 		if err := c.apply(all); err != nil {
-			return nil, fmt.Errorf("story %s: %w", s.Name, err)
+			return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
 		}
 	}
 	return all, nil

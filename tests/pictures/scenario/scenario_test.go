@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func known(t *testing.T) templates {
 	return all
 }
 
-// Every story can be planned: its files are understood, and each change finds series of the lab.
+// Every scenario can be planned: its files are understood, and each change finds series of the lab.
 func TestPlan(t *testing.T) {
 	templates := known(t)
 	for _, name := range Names() {
@@ -50,11 +50,11 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	if _, err := Load("none"); err == nil {
-		t.Error("a story that does not exist is loaded")
+		t.Error("a scenario that does not exist is loaded")
 	}
 }
 
-// A class's phases add up to its statements, in every story and at every moment.
+// A class's phases add up to its statements, in every scenario and at every moment.
 func TestPhasesAddUp(t *testing.T) {
 	templates := known(t)
 	for _, name := range Names() {
@@ -112,7 +112,7 @@ func TestHistograms(t *testing.T) {
 	}
 }
 
-// What the rules record of a story is what happens in it.
+// What the rules record of a scenario is what happens in it.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	all := recorded(memory(t, "slow-replica"))
@@ -173,7 +173,7 @@ func TestTilesSayWhatIsStuck(t *testing.T) {
 	}
 }
 
-// evaluated are the stories with what all rules record of them, each made once, by the first test that needs it.
+// evaluated are the scenarios with what all rules record of them, each made once, by the first test that needs it.
 var evaluated = func() map[string]func() (*ruler.Memory, error) {
 	all := map[string]func() (*ruler.Memory, error){}
 	for _, name := range Names() {
@@ -188,21 +188,21 @@ var evaluated = func() map[string]func() (*ruler.Memory, error) {
 	return all
 }()
 
-// memory returns a story with what the rules record of it.
-func memory(t *testing.T, story string) *ruler.Memory {
+// memory returns a scenario with what the rules record of it.
+func memory(t *testing.T, scenario string) *ruler.Memory {
 	t.Helper()
-	m, err := evaluated[story]()
+	m, err := evaluated[scenario]()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// instant evaluates an expression at a story's end.
-func instant(t *testing.T, story, expr string) promql.Vector {
+// instant evaluates an expression at a scenario's end.
+func instant(t *testing.T, scenario, expr string) promql.Vector {
 	t.Helper()
 	engine := ruler.NewEngine()
-	query, err := engine.NewInstantQuery(t.Context(), stored.Find(memory(t, story).Find), nil, expr, End)
+	query, err := engine.NewInstantQuery(t.Context(), stored.Find(memory(t, scenario).Find), nil, expr, End)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}

@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// Shown is how much of a story the dashboards show, before its end.
+	// Shown is how much of a scenario the dashboards show, before its end.
 	Shown = time.Hour
 	// past is what goes before: rules compare with it.
 	past = time.Hour
 )
 
-// End is the moment at which every story ends; not at a full hour, whose number would be cut off at the axis' end.
+// End is the moment at which every scenario ends; not at a full hour, whose number would be cut off at the axis' end.
 var End = time.Date(2026, time.March, 2, 12, 7, 0, 0, time.UTC)
 
 // Begin is the moment of the first sample.
@@ -28,8 +28,8 @@ func Begin() time.Time { return End.Add(-Shown - past) }
 // Recorded is a series with its samples.
 type Recorded struct{ promql.Series }
 
-// Record makes the samples of a story and what the rules record of them; root is the checkout's.
-func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
+// Record makes the samples of a scenario and what the rules record of them; root is the checkout's.
+func (s *Scenario) Record(ctx context.Context, root string) ([]Recorded, error) {
 	m, err := s.evaluate(ctx, root)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Story) Record(ctx context.Context, root string) ([]Recorded, error) {
 }
 
 // evaluate makes the samples and evaluates all rules over them; root is the checkout's folder.
-func (s *Story) evaluate(ctx context.Context, root string) (*ruler.Memory, error) {
+func (s *Scenario) evaluate(ctx context.Context, root string) (*ruler.Memory, error) {
 	all, err := rules.All()
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func keep(m *ruler.Memory, l labels.Labels, at time.Time, s sample) *ruler.Serie
 type keeper func(*ruler.Memory, labels.Labels, time.Time, sample) *ruler.Series
 
 // record makes the samples, each kept by keep, and evaluates rules over them.
-func (s *Story) record(ctx context.Context, root string, engine *promql.Engine, all []rules.Rule, keep keeper) (*ruler.Memory, error) {
+func (s *Scenario) record(ctx context.Context, root string, engine *promql.Engine, all []rules.Rule, keep keeper) (*ruler.Memory, error) {
 	states, err := s.states(root)
 	if err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (s *Story) record(ctx context.Context, root string, engine *promql.Engine, 
 	return m, nil
 }
 
-// states are the story's series before their first sample; root is the checkout's.
-func (s *Story) states(root string) ([]*state, error) {
+// states are the scenario's series before their first sample; root is the checkout's.
+func (s *Scenario) states(root string) ([]*state, error) {
 	known, err := readTemplates(filepath.Join(root, "tests", "contract", "testdata", "lab", "series.txt"))
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 // What is recorded is made of records that are up to a minute older, and is there up to three minutes later.
 const early, late = time.Minute, 3 * time.Minute
 
-// api makes a story's memory the API that why queries.
+// api makes a scenario's memory the API that why queries.
 type api struct {
 	engine *promql.Engine
 	memory *ruler.Memory
@@ -69,7 +69,7 @@ func names(culprits []why.Culprit) (all []string) {
 	return all
 }
 
-// The rules, an alert and why name the same at each moment of each story, on its way in and on its way out: but for
+// The rules, an alert and why name the same at each moment of each scenario, on its way in and on its way out: but for
 // what records need to follow. Nothing of the healthy hour stands out.
 func TestOneVerdict(t *testing.T) {
 	for _, name := range Names() {
@@ -104,8 +104,8 @@ func TestOneVerdict(t *testing.T) {
 					judged[f.Verdict.Reason] = true
 				}
 			}
-			if story := map[string]why.Reason{"slow-replica": why.SlowReplica, "stalled-disk": why.Stalled, "lock-storm": why.Lock}[name]; story != "" && !judged[story] {
-				t.Errorf("no verdict is %s: %v", story, judged)
+			if scenario := map[string]why.Reason{"slow-replica": why.SlowReplica, "stalled-disk": why.Stalled, "lock-storm": why.Lock}[name]; scenario != "" && !judged[scenario] {
+				t.Errorf("no verdict is %s: %v", scenario, judged)
 			}
 			if name == "healthy" && (len(judged) != 1 || !judged[why.Largest]) {
 				t.Errorf("of the healthy hour the verdicts are %v", judged)

@@ -1,7 +1,7 @@
-// Package story makes the series of a lab in which something happens: what its exporters would export, step by step,
+// Package scenario makes the series of a lab in which something happens: what its exporters would export, step by step,
 // and what the rules record of it. The series and their labels are those that a real lab had
-// (tests/contract/testdata/lab/series.txt); the values are made up, by lab.yaml and a file for each story.
-package story
+// (tests/contract/testdata/lab/series.txt); the values are made up, by lab.yaml and a file for each scenario.
+package scenario
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed lab.yaml stories/*.yaml
+//go:embed lab.yaml scenarios/*.yaml
 var files embed.FS
 
 // Step is the interval of samples and of the rules' evaluation.
 const Step = 30 * time.Second
 
-// Story is what happens in the lab.
-type Story struct {
+// Scenario is what happens in the lab.
+type Scenario struct {
 	Name string `yaml:"-"`
 	// Text describes in a sentence what happens.
 	Text    string   `yaml:"text"`
@@ -33,7 +33,7 @@ type Story struct {
 // change gives the series of a selector other values from a moment on.
 type change struct {
 	Select string `yaml:"select"`
-	// From and To count from the begin of what is shown; without To it is as long as the story.
+	// From and To count from the begin of what is shown; without To it is as long as the scenario.
 	From time.Duration `yaml:"from"`
 	To   time.Duration `yaml:"to"`
 	// Rate and Mean are factors of the series' own; Value takes the place of a gauge's.
@@ -44,7 +44,7 @@ type change struct {
 	Age bool `yaml:"age"`
 }
 
-// lab is what all stories begin with.
+// lab is what all scenarios begin with.
 type lab struct {
 	Places []place `yaml:"places"`
 	Lines  []line  `yaml:"lines"`
@@ -98,9 +98,9 @@ func (b *byClass) of(class string, other float64) float64 {
 	return b.class[class]
 }
 
-// Names are the names of all stories.
+// Names are the names of all scenarios.
 func Names() []string {
-	list, err := fs.Glob(files, "stories/*.yaml")
+	list, err := fs.Glob(files, "scenarios/*.yaml")
 	if err != nil {
 		return nil
 	}
@@ -110,13 +110,13 @@ func Names() []string {
 	return list
 }
 
-// Load reads a story.
-func Load(name string) (*Story, error) {
+// Load reads a scenario.
+func Load(name string) (*Scenario, error) {
 	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("there is no story %q; there are: %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("there is no scenario %q; there are: %s", name, strings.Join(Names(), ", "))
 	}
-	s := &Story{Name: name}
-	return s, read("stories/"+name+".yaml", s)
+	s := &Scenario{Name: name}
+	return s, read("scenarios/"+name+".yaml", s)
 }
 
 func read(name string, into any) error {

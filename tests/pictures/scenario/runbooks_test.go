@@ -1,4 +1,4 @@
-package story
+package scenario
 
 import (
 	"os"
@@ -21,10 +21,10 @@ var (
 
 // notInLab are metrics that no lab has, and why.
 var notInLab = map[string]string{
-	"plumbline_disk_user_seconds_total":          "newer than the series of the lab that stories are made of",
-	"disk:requests:rate5m":                       "newer than the series of the lab that stories are made of",
-	"disk:bytes:rate5m":                          "newer than the series of the lab that stories are made of",
-	"disk:in_flight:mean5m":                      "newer than the series of the lab that stories are made of",
+	"plumbline_disk_user_seconds_total":          "newer than the series of the lab that scenarios are made of",
+	"disk:requests:rate5m":                       "newer than the series of the lab that scenarios are made of",
+	"disk:bytes:rate5m":                          "newer than the series of the lab that scenarios are made of",
+	"disk:in_flight:mean5m":                      "newer than the series of the lab that scenarios are made of",
 	"plumbline_kubernetes_errors_total":          "only with a Kubernetes API",
 	"plumbline_kubernetes_synced":                "only with a Kubernetes API",
 	"kubelet_volume_stats_available_bytes":       "only with a kubelet",
@@ -50,15 +50,17 @@ var notInLab = map[string]string{
 	"ebpf_exporter_blkio_total_seconds_bucket":   "only where histograms are classic ones",
 	"ebpf_exporter_blkio_retries_total":          "only once a disk's request has been tried again",
 	"kube_deployment_status_replicas_available":  "only with kube-state-metrics",
+	"plumbline_longhorn_volume_condition":        "only where Longhorn runs on Kubernetes",
+	"plumbline_volume_target_errors_total":       "only of targets in user space",
 }
 
-// The runbooks' queries have an answer in one of the stories, with whatever place of the lab is filled in. For a query
+// The runbooks' queries have an answer in one of the scenarios, with whatever place of the lab is filled in. For a query
 // with a comparison, it is enough that there is something to compare.
 func TestRunbooksQueriesAnswer(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
-	for _, story := range Names() {
-		all.Go(func() { evaluated[story]() })
+	for _, scenario := range Names() {
+		all.Go(func() { evaluated[scenario]() })
 	}
 	all.Wait()
 	files, err := filepath.Glob(filepath.Join(testkit.Root(), "rules", "runbooks", "*.md"))
@@ -73,7 +75,7 @@ func TestRunbooksQueriesAnswer(t *testing.T) {
 		}
 		for _, found := range runbookQuery.FindAllStringSubmatch(string(text), -1) {
 			query, named := relaxed(t, filledIn.ReplaceAllString(found[1], `=~".+"`))
-			somewhere := slices.ContainsFunc(Names(), func(story string) bool { return len(instant(t, story, query)) > 0 })
+			somewhere := slices.ContainsFunc(Names(), func(scenario string) bool { return len(instant(t, scenario, query)) > 0 })
 			excused := slices.IndexFunc(named, func(metric string) bool { return notInLab[metric] != "" })
 			switch {
 			case somewhere:
@@ -81,7 +83,7 @@ func TestRunbooksQueriesAnswer(t *testing.T) {
 			case excused >= 0:
 				without[named[excused]] = true
 			default:
-				t.Errorf("%s: in no story there is an answer to\n%s", filepath.Base(file), found[1])
+				t.Errorf("%s: in no scenario there is an answer to\n%s", filepath.Base(file), found[1])
 			}
 		}
 	}
