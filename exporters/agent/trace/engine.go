@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/rules/layers"
 )
 
 // Operations of an engine's wire, enum wire_op of bpf/operation.h.
 const (
-	opRead  = 0
-	opWrite = 1
-	opUnmap = 2
-	opSync  = 3
+	opRead  = uint8(replica.DataconnWireOpOP_READ)
+	opWrite = uint8(replica.DataconnWireOpOP_WRITE)
+	opUnmap = uint8(replica.DataconnWireOpOP_UNMAP)
+	opSync  = uint8(replica.DataconnWireOpOP_SYNC)
 )
 
 // sameOp reports whether a block request and an operation are of the same kind.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/plumbline/plumbline/exporters/agent/bpf/query"
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/trace"
 )
 
@@ -46,11 +47,11 @@ const (
 
 // What a wait is for: enum phase of bpf/query/state.h, and TRACE_HELPER.
 const (
-	waitRead   = 2
-	waitWrite  = 3
-	waitSync   = 4
-	waitClient = 5
-	waitHelper = 255
+	waitRead   = uint8(query.QueryPhasePHASE_READ)
+	waitWrite  = uint8(query.QueryPhasePHASE_WRITE)
+	waitSync   = uint8(query.QueryPhasePHASE_SYNC)
+	waitClient = uint8(query.QueryPhasePHASE_CLIENT)
+	waitHelper = uint8(255)
 )
 
 // Kinds of block requests, REQ_OP_ of the kernel.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 )
 
 // Bounds of what is kept; an event takes 100 bytes.
@@ -203,10 +205,10 @@ type Joiner struct {
 
 // Views of operations, enum view of bpf/replica/track.h.
 const (
-	viewRequest = iota
-	viewService
-	viewFrontend
-	views
+	viewRequest  = uint8(replica.ViewRequest)
+	viewService  = uint8(replica.ViewService)
+	viewFrontend = uint8(replica.ViewFrontend)
+	views        = viewFrontend + 1
 )
 
 // NewJoiner returns a Joiner without events.
