@@ -34,7 +34,7 @@ var SocketTracepoints = []string{"sock_recv_length", "sock_send_length"}
 
 // Kernel is what the agent's programs have to know of the kernel.
 type Kernel struct {
-	// AttachMode is Tracepoints or Functions.
+	// AttachMode is Tracepoints or Functions: Auto and WithBackups are only requested, and Backups shows the latter.
 	AttachMode AttachMode
 	// Preemptible is set if a task may lose the CPU within a program of this mode: another
 	// task's run of the program on this CPU is then missed.

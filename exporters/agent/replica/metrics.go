@@ -312,7 +312,8 @@ func (f *replicaFollower) ownAddress(n *followedProcess, peers map[uint32]bpf.Pe
 	return ""
 }
 
-// ViewTarget is the view of a target in user space. Rules take an engine's own view, the frontend, for what an engine
+// ViewTarget is the view of a target in user space. The kernel side of replicas has no such view: like ViewPath, it is
+// beyond the numbers of enum view, for the collectors of the package fabric. Rules take an engine's own view, the frontend, for what an engine
 // does: that may be another process behind this one, and with some engines (Mayastor) a replica's target cannot be
 // distinguished from a volume's.
 const ViewTarget = bpf.View(101)
