@@ -32,7 +32,7 @@ func TestLimit(t *testing.T) {
 		"a layer not known here": {Row{CPUIdle: 0.8, Layers: layers("commit", Part{"cpu", 1}, Part{"gpu", 9})}, limitUnknown, "unknown 90 % (gpu), CPU of the database 10 %"},
 		"database":               {Row{CPUIdle: 0.8, Layers: layers("statement", Part{"cpu", 9}, Part{"read", 1})}, limitDatabase, "CPU of the database 90 %"},
 		"node":                   {Row{CPUIdle: 0.8, Layers: layers("statement", Part{"cpu", 3}, Part{"runqueue", 5})}, limitNode, "62 %"},
-		"a lock stands out":      {Row{CPUIdle: 0.8, Layers: &Layers{Of: "commit", Culprit: "wait", Parts: []Part{{"cpu", 5}, {"wait", 5}}}}, limitSessions, "stands out is waiting for other sessions"},
+		"a lock stands out":      {Row{CPUIdle: 0.8, Layers: &Layers{Of: "commit", Culprit: "wait", Parts: []Part{{"cpu", 5}, {"wait", 5}}}}, limitSessions, "stands out is waiting for others"},
 		"nobody's limit":         {Row{CPUIdle: 0.8, Layers: &Layers{Of: "commit", Culprit: "file_system", Parts: []Part{{"cpu", 9}, {"wait", 1}}}}, limitDatabase, "CPU of the database 90 %"},
 		"empty":                  {Row{CPUIdle: 0.8, Layers: layers("commit")}, limitUnknown, "empty"},
 	} {

@@ -33,9 +33,9 @@ func TestProgramGroupsAsCompiled(t *testing.T) {
 			t.Errorf("%s: the state has %d ranks in %d bytes", name, n, state.Size)
 		}
 		var presence *btf.Enum
-		if err := spec.Types.TypeByName("presence", &presence); err != nil {
+		if err := spec.Types.TypeByName("run_state", &presence); err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "LAST" || last.Value != runningLast {
+		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "RUNNING_LAST" || last.Value != runningLast {
 			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, runningLast)
 		}
 		before := len(spec.Programs)
