@@ -204,7 +204,7 @@ func TestKinds(t *testing.T) {
 		{`reason="grown",layer="cache"`, "StorageSlow", "the layer cache", true},
 		{`reason="host"`, "StatementsSlow", "reason host", false},
 		{`reason="moon"`, "StatementsSlow", "reason moon", false},
-		{`reason="lock",layer="wait"`, "LockWait", "other sessions", false},
+		{`reason="lock",layer="wait"`, "LockWait", "waiting for others", false},
 		{`reason="cpu",layer="runqueue"`, "CPUWait", "waiting for a CPU", false},
 	} {
 		s := newServer(t)
