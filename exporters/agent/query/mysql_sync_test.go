@@ -235,18 +235,25 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			}
 			s.learn(t)
 			s.files.Syncs.Set(8 * time.Millisecond)
-			spans = nil
-			s.files.Syncs.Spans()
-			got := querytest.During(t, s.q, s.name, clients*commits, all)
-			held := s.held(spans).Seconds()
-			querytest.WantCounts(t, got, map[string]uint64{"insert": clients * commits})
-			querytest.WantSum(t, got)
-			p := got.Phases["insert"]
-			t.Logf("flushes were held back for %.3f s of the commits; %.3f s, %v", held, got.Sums["insert"], p)
 			// What is between two flushes is not sync, on a busy machine more than on a quiet one; and a client sees more of a flush
-			// than the server's statement.
-			if least := min(held, got.Sums["insert"]-p["cpu"]-p["runqueue"]); p["sync"] < 0.85*least || p["sync"] > 1.05*held {
-				t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
+			// than the server's statement. So one round of three has to have its part; none may have too much.
+			enough := false
+			for round := 0; round < 3 && !enough; round++ {
+				spans = nil
+				s.files.Syncs.Spans()
+				got := querytest.During(t, s.q, s.name, clients*commits, all)
+				held := s.held(spans).Seconds()
+				querytest.WantCounts(t, got, map[string]uint64{"insert": clients * commits})
+				querytest.WantSum(t, got)
+				p := got.Phases["insert"]
+				t.Logf("flushes were held back for %.3f s of the commits; %.3f s, %v", held, got.Sums["insert"], p)
+				if p["sync"] > 1.05*held {
+					t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
+				}
+				enough = p["sync"] >= 0.85*min(held, got.Sums["insert"]-p["cpu"]-p["runqueue"])
+			}
+			if !enough {
+				t.Error("in three rounds less than 85 % of the time in which flushes were held back was sync")
 			}
 		})
 	}
