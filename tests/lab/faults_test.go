@@ -18,15 +18,7 @@ import (
 // command ends, whether it was away, ran, or had been stopped.
 func TestFaultsOfAPlan(t *testing.T) {
 	running(t)
-	faultOf := func(action, replica string) {
-		t.Helper()
-		cmd := exec.Command(filepath.Join(testkit.Root(), "loadgen", "examples", "lab", "fault"), action, replica)
-		cmd.Env = append(cmd.Environ(), "LAB_DIR="+dir)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("fault %s %s: %v\n%s", action, replica, err, out)
-		}
-	}
-	fault := func(action string) { t.Helper(); faultOf(action, "longhorn-r3-replica-3") }
+	fault := func(action string) { t.Helper(); faultOf(t, action, "longhorn-r3-replica-3") }
 	is := func(want string) func() error {
 		return func() error {
 			modes, err := replicaModes()
@@ -42,16 +34,7 @@ func TestFaultsOfAPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// On a busy machine the engine may have given a replica up before, as one that does not answer within 8 s.
-	modes, err := replicaModes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, mode := range modes {
-		if mode == "ERR" {
-			faultOf("rebuild", fmt.Sprint("longhorn-r3-replica-", i+1))
-		}
-	}
+	rebuildLost(t)
 	eventually(t, "three replicas", is("RW RW RW"))
 	fault("kill")
 	eventually(t, "the killed replica is given up", is("RW RW ERR"))
@@ -65,6 +48,31 @@ func TestFaultsOfAPlan(t *testing.T) {
 	fault("continue")
 	fault("rebuild")
 	whole()
+}
+
+// faultOf does damage to a replica with examples/lab/fault, or mends it.
+func faultOf(t *testing.T, action, replica string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(testkit.Root(), "loadgen", "examples", "lab", "fault"), action, replica)
+	cmd.Env = append(cmd.Environ(), "LAB_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("fault %s %s: %v\n%s", action, replica, err, out)
+	}
+}
+
+// rebuildLost rebuilds the replicas of longhorn-r3 that its engine gave up before: on a busy machine one may not have
+// answered within the engine's 8 s.
+func rebuildLost(t *testing.T) {
+	t.Helper()
+	modes, err := replicaModes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, mode := range modes {
+		if mode == "ERR" {
+			faultOf(t, "rebuild", fmt.Sprint("longhorn-r3-replica-", i+1))
+		}
+	}
 }
 
 // replicaModes queries longhorn-r3's engine for the modes of its replicas, in the replicas' order.

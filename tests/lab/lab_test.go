@@ -293,6 +293,7 @@ func TestReplicaFaults(t *testing.T) {
 			return err
 		}
 	}
+	rebuildLost(t)
 	eventually(t, "three healthy replicas", is(3))
 	eventually(t, "the load", func() error { // what is stopped has to have transactions to stop
 		n, err := number(prometheus, completed)
