@@ -216,26 +216,18 @@ var ofOneBackend = regexp.MustCompile(`^(plumbline_longhorn|plumbline_openebs|ku
 // A runbook's query with "or" shows the series of both sides: "or" leaves out those of the right side whose labels the
 // left side has, whatever their names.
 func TestRunbookQueriesShowBothSides(t *testing.T) {
-	promql, n := parser.NewParser(parser.Options{}), 0
-	for _, path := range ruletests.Glob(t, "rules", "runbooks", "*.md") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	n := 0
+	eachRunbookQuery(t, func(page, text string, expr parser.Expr) {
+		b, ok := expr.(*parser.BinaryExpr)
+		if !ok || b.Op != parser.LOR {
+			return
 		}
-		for _, found := range fence.FindAllStringSubmatch(string(text), -1) {
-			expr, err := promql.ParseExpr(found[1])
-			if err != nil {
-				t.Fatalf("%s: %v", filepath.Base(path), err)
-			}
-			if b, ok := expr.(*parser.BinaryExpr); ok && b.Op == parser.LOR {
-				n++
-				if left, right := firstMetric(b.LHS), firstMetric(b.RHS); left != right &&
-					(ofOneBackend.FindString(left) == "" || ofOneBackend.FindString(left) == ofOneBackend.FindString(right)) {
-					t.Errorf("%s: series of %s are left out where %s has the same labels:\n%s", filepath.Base(path), right, left, found[1])
-				}
-			}
+		n++
+		if left, right := firstMetric(b.LHS), firstMetric(b.RHS); left != right &&
+			(ofOneBackend.FindString(left) == "" || ofOneBackend.FindString(left) == ofOneBackend.FindString(right)) {
+			t.Errorf("%s: series of %s are left out where %s has the same labels:\n%s", page, right, left, text)
 		}
-	}
+	})
 	if n == 0 {
 		t.Error("no query has an or")
 	}

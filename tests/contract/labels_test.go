@@ -366,9 +366,11 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 // legendLabel is a label in a panel's legend.
 var legendLabel = regexp.MustCompile(`\{\{ *(\w+) *\}\}`)
 
-// The labels that rules group and join by, and that legends show, are carried by the series: in the lab, on a cluster.
+// The labels that rules, queries and the lab's tables group and join by, and that legends show, are carried by the series:
+// in the lab, on a cluster.
 func TestLabelsAreCarried(t *testing.T) {
 	rules := recordings(t)
+	expressions, _ := collect(t)
 	promql := parser.NewParser(parser.Options{})
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
 	if err != nil {
@@ -394,9 +396,9 @@ func TestLabelsAreCarried(t *testing.T) {
 				}
 				return labels
 			}
-			for _, path := range ruletests.Files(t) {
-				for _, r := range ruletests.Rules(t, path) {
-					check(filepath.Base(path)+" "+r.Record+r.Alert, r.Expr)
+			for _, e := range expressions {
+				if !strings.HasSuffix(e.where, "_test.yaml") {
+					check(e.where, e.text)
 				}
 			}
 			for _, e := range all {

@@ -169,30 +169,39 @@ func TestRunbookQueries(t *testing.T) {
 	for name := range recorded {
 		names[name] = nil
 	}
-	promql, n := parser.NewParser(parser.Options{}), 0
+	n := 0
+	eachRunbookQuery(t, func(page, text string, expr parser.Expr) {
+		n++
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if s, ok := node.(*parser.VectorSelector); ok {
+				if err := names.check(s); err != nil {
+					t.Errorf("%s: %v\n%s", page, err, text)
+				}
+			}
+			return nil
+		})
+	})
+	if n < 30 {
+		t.Errorf("only %d queries were found in the runbooks", n)
+	}
+}
+
+// eachRunbookQuery calls do with each query of the runbooks, and reports those that do not parse.
+func eachRunbookQuery(t *testing.T, do func(page, text string, expr parser.Expr)) {
+	t.Helper()
+	promql := parser.NewParser(parser.Options{})
 	for _, path := range ruletests.Glob(t, "rules", "runbooks", "*.md") {
-		text, err := os.ReadFile(path)
+		page, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, query := range fence.FindAllStringSubmatch(string(text), -1) {
-			n++
+		for _, query := range fence.FindAllStringSubmatch(string(page), -1) {
 			expr, err := promql.ParseExpr(query[1])
 			if err != nil {
 				t.Errorf("%s: %v\n%s", filepath.Base(path), err, query[1])
 				continue
 			}
-			parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-				if s, ok := node.(*parser.VectorSelector); ok {
-					if err := names.check(s); err != nil {
-						t.Errorf("%s: %v\n%s", filepath.Base(path), err, query[1])
-					}
-				}
-				return nil
-			})
+			do(filepath.Base(path), query[1], expr)
 		}
-	}
-	if n < 30 {
-		t.Errorf("only %d queries were found in the runbooks", n)
 	}
 }

@@ -176,8 +176,8 @@ func layers(window time.Duration) []report.Layer {
 		{Name: "commit", Query: `avg by (storageclass) (histogram_avg(sum by (node, server) (rate(plumbline_query_duration_seconds{command="commit"}` + past + `))) * on (node, server) group_left (storageclass) group by (node, server, storageclass) (server:volume:info))`},
 		{Name: "block write", Query: `avg by (storageclass) (histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write"}` + past + `)))` + volume},
 		{Name: "engine write", Query: `avg by (storageclass) (histogram_avg(sum by (volume) (rate(plumbline_volume_frontend_seconds{op="write"}` + past + `)))` + ofVolume},
-		{Name: "slowest replica", Query: `avg by (storageclass) (max by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
-		{Name: "fastest replica", Query: `avg by (storageclass) (min by (volume) (histogram_avg(sum by (volume, replica) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
+		{Name: "slowest replica", Query: `avg by (storageclass) (max by (volume) (histogram_avg(sum by (volume, address) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
+		{Name: "fastest replica", Query: `avg by (storageclass) (min by (volume) (histogram_avg(sum by (volume, address) (rate(plumbline_replica_request_duration_seconds{op="write"}` + past + `))))` + ofVolume},
 	}
 }
 
