@@ -86,11 +86,12 @@ func (f Find) Query(ctx context.Context, engine *promql.Engine, expr string, at 
 	}
 	defer q.Close()
 	r := q.Exec(ctx)
-	if r.Err != nil && ctx.Err() == nil {
-		return nil, &promv1.Error{Type: promv1.ErrExec, Msg: r.Err.Error()}
-	}
-	if r.Err != nil {
+	switch {
+	case r.Err == nil:
+	case ctx.Err() != nil:
 		return nil, r.Err
+	default:
+		return nil, &promv1.Error{Type: promv1.ErrExec, Msg: r.Err.Error()}
 	}
 	text, err := json.Marshal(r.Value)
 	if err != nil {

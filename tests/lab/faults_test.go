@@ -70,6 +70,7 @@ func rebuildLost(t *testing.T) {
 	}
 	for i, mode := range modes {
 		if mode == "ERR" {
+			t.Logf("replica %d was given up before this test began", i+1)
 			faultOf(t, "rebuild", fmt.Sprint("longhorn-r3-replica-", i+1))
 		}
 	}

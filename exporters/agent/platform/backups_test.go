@@ -32,10 +32,10 @@ func TestProgramGroupsAsCompiled(t *testing.T) {
 		if n := state.Members[0].Type.(*btf.Array).Nelems; n != maxBackups+1 || state.Size != uint32(9*(maxBackups+1)+4) {
 			t.Errorf("%s: the state has %d ranks in %d bytes", name, n, state.Size)
 		}
-		var presence *btf.Enum
-		if err := spec.Types.TypeByName("run_state", &presence); err != nil {
+		var runState *btf.Enum
+		if err := spec.Types.TypeByName("run_state", &runState); err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if last := presence.Values[len(presence.Values)-1]; last.Name != "RUNNING_LAST" || last.Value != runningLast {
+		} else if last := runState.Values[len(runState.Values)-1]; last.Name != "RUNNING_LAST" || last.Value != runningLast {
 			t.Errorf("%s: %s is %d, want %d", name, last.Name, last.Value, runningLast)
 		}
 		before := len(spec.Programs)

@@ -110,7 +110,7 @@ func (q *query) follow(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-q.arrivals.ready:
+		case <-q.events.ready:
 			delay = firstLookDelay
 			// Process events come in groups; while they do, this pause bounds the looks.
 			select {
@@ -123,7 +123,7 @@ func (q *query) follow(ctx context.Context) {
 			delay = min(2*delay, interval)
 		}
 		timer.Stop()
-		pids, more := q.arrivals.take()
+		pids, more := q.events.take()
 		maps.Copy(again, pids)
 		if n := q.processEventsLost(); n != lost {
 			lost, more = n, true
@@ -137,7 +137,7 @@ func (q *query) follow(ctx context.Context) {
 					return
 				case <-time.After(wait):
 				}
-				q.arrivals.take()
+				q.events.take()
 			}
 			walked = time.Time{}
 		}

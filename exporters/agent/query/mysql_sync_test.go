@@ -236,9 +236,9 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			s.learn(t)
 			s.files.Syncs.Set(8 * time.Millisecond)
 			// What is between two flushes is not sync, on a busy machine more than on a quiet one; and a client sees more of a flush
-			// than the server's statement. So one round of three has to have its part; none may have too much.
-			enough := false
-			for round := 0; round < 3 && !enough; round++ {
+			// than the server's statement: of three rounds the median has to have its part, and none may have too much.
+			var parts []float64
+			for range 3 {
 				spans = nil
 				s.files.Syncs.Spans()
 				got := querytest.During(t, s.q, s.name, clients*commits, all)
@@ -250,10 +250,10 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 				if p["sync"] > 1.05*held {
 					t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
 				}
-				enough = p["sync"] >= 0.85*min(held, got.Sums["insert"]-p["cpu"]-p["runqueue"])
+				parts = append(parts, p["sync"]/min(held, got.Sums["insert"]-p["cpu"]-p["runqueue"]))
 			}
-			if !enough {
-				t.Error("in three rounds less than 85 % of the time in which flushes were held back was sync")
+			if slices.Sort(parts); parts[1] < 0.85 {
+				t.Errorf("of the time in which flushes were held back these parts were sync: %.2f, want 0.85 in the median", parts)
 			}
 		})
 	}

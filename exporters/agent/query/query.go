@@ -65,11 +65,11 @@ type query struct {
 	own      Options
 	programs *queryPrograms
 	stats    bpfstats.Stats
-	events   *ringbuf.Reader
+	ring     *ringbuf.Reader
 	kernel   kernelSide
 	calls    *untrusted.Calls
 	scanner  *server.Scanner
-	arrivals *processEvents
+	events   *processEvents
 	unknown  *unknownListeners
 	stop     context.CancelFunc
 	wait     sync.WaitGroup
@@ -125,7 +125,7 @@ func New(o collector.Options, own Options) (collector.Collector, error) {
 	return &query{
 		// Any user that can start processes can cause lines in this log.
 		log: slog.New(collector.NewBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, own: own, calls: calls,
-		deny: deny, scanner: scanner, arrivals: newProcessEvents(), unknown: newUnknownListeners(scanner),
+		deny: deny, scanner: scanner, events: newProcessEvents(), unknown: newUnknownListeners(scanner),
 		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
@@ -151,7 +151,7 @@ func (q *query) Start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("process events: %w", err), programs.Close())
 	}
-	q.programs, q.events = programs, events
+	q.programs, q.ring = programs, events
 	q.stats = bpfstats.Stats{
 		Collector: "query",
 		Programs:  collector.ProgramsOf(programs.groups),
@@ -170,7 +170,7 @@ func (q *query) Start(ctx context.Context) error {
 	q.probing.await(probesAtStart)
 	q.unknown.look(q.log, namespacesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
-	q.wait.Go(func() { q.arrivals.listen(events, namespace == initialPIDNamespace) })
+	q.wait.Go(func() { q.events.listen(events, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
 		<-ctx.Done()
 		events.Close()
@@ -262,7 +262,7 @@ func (q *query) fill(followed [collector.MaxServers + 1]uint64) map[string]bpfst
 		// Nothing with --query.top=0.
 		"queries": {Entries: q.fleet.occupied(), Max: q.own.MaxServers * int(q.programs.places)},
 		// In bytes.
-		"process_events": {Entries: q.events.AvailableBytes(), Max: q.events.BufferSize()},
+		"process_events": {Entries: q.ring.AvailableBytes(), Max: q.ring.BufferSize()},
 	}
 }
 

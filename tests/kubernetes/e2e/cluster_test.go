@@ -84,10 +84,7 @@ func (n *node) diskOf(w *worker) {
 	for _, folder := range []string{backing, at} {
 		n.must(os.MkdirAll(folder, 0o755))
 	}
-	var err error
-	w.disk, err = rig.NewSlowDisk(n.t, backing, 16<<30)
-	n.must(err)
-	n.must(rig.MountExt4(n.t, w.disk.Device, at))
+	w.disk = n.slowDiskAt(backing, at, 16<<30)
 }
 
 // startWorker starts a worker's process and connects it.

@@ -28,10 +28,17 @@ const (
 // process, which holds back its requests.
 func (n *node) holdDisk() *rig.SlowDisk {
 	n.t.Helper()
-	disk, err := rig.NewSlowDisk(n.t, n.path("disk"), 4<<30)
-	n.must(err)
-	n.must(rig.MountExt4(n.t, disk.Device, n.path("held")))
+	disk := n.slowDiskAt(n.path("disk"), n.path("held"), 4<<30)
 	n.must(os.Chmod(n.path("held"), 0o777))
+	return disk
+}
+
+// slowDiskAt mounts a disk whose requests can be held back; its undelayed data is in the folder backing.
+func (n *node) slowDiskAt(backing, at string, size int64) *rig.SlowDisk {
+	n.t.Helper()
+	disk, err := rig.NewSlowDisk(n.t, backing, size)
+	n.must(err)
+	n.must(rig.MountExt4(n.t, disk.Device, at))
 	return disk
 }
 
