@@ -49,7 +49,7 @@ var (
 	diskSeconds = prometheus.NewDesc("plumbline_disk_user_seconds_total",
 		"Time that a user's requests were in a disk and its driver, in seconds, each request's in full: a second of it per second is one request under way on average. Where the kernel does not record when the driver gets a request (no user of block statistics, such as writeback throttling), the time in the queue before it is in it.", diskLabels, nil)
 	diskLost = prometheus.NewDesc("plumbline_disk_user_lost_total",
-		"Requests whose user is not known: no room for another cgroup (usage: they are in rest), or for its path (path), or for rest itself (all: they are in unattributed).",
+		"Requests whose user is not known: no room for another cgroup (usage: they are in rest), or for its path (path), or for rest itself (all: they are in unattributed), or the kernel charged it to no cgroup (charge: they are in unattributed).",
 		[]string{"node", "reason"}, nil)
 	diskServer = prometheus.NewDesc("plumbline_disk_user_server_info",
 		"A user of disks that is a database server: its pod, or the cgroup that its requests are charged to, which others may share; 1.", []string{"node", "kind", "user", "server"}, nil)
@@ -58,7 +58,8 @@ var (
 )
 
 // losses are the values of the label reason.
-var losses = map[bpf.DiskLost]string{bpf.DiskLostLOST_USAGE: "usage", bpf.DiskLostLOST_GROUP: "path", bpf.DiskLostLOST_ALL: "all"}
+var losses = map[bpf.DiskLost]string{bpf.DiskLostLOST_USAGE: "usage", bpf.DiskLostLOST_GROUP: "path", bpf.DiskLostLOST_ALL: "all",
+	bpf.DiskLostLOST_CHARGE: "charge"}
 
 // Options are the disk collector's own options.
 type Options struct {

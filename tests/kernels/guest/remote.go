@@ -304,11 +304,8 @@ func since(m agentproc.Metrics, metric string, labels ...string) func(agentproc.
 func (n *remotePaths) stall(t *rig.Scope) {
 	const cut, other = 0, 1
 	n.targets.CutLink(cut, true)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n.use(t, n.devices[cut], readOnce, 1)
-	}()
+	read := make(chan error, 1)
+	go func() { read <- rig.Direct(n.devices[cut], readOnce) }()
 	age := func(m agentproc.Metrics, metric string, i int) float64 {
 		return m.Sum(metric, "volume", n.volume, "address", n.targets.Of(i).Address)
 	}
@@ -328,7 +325,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 		return nil
 	})
 	n.targets.CutLink(cut, false)
-	<-done
+	t.Check(<-read)
 	rig.Eventually(t, rig.Patience, func() error {
 		m, err := n.agent.scrape()
 		if old := age(m, "plumbline_replica_oldest_request_seconds", cut); err == nil && old > 0 {

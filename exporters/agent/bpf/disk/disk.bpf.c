@@ -88,9 +88,10 @@ struct {
 
 /* Requests that could not be counted as their cgroup's, by enum lost. */
 enum lost {
-	LOST_USAGE, /* no room in usages: in SOURCE_OTHER */
-	LOST_GROUP, /* no room in groups: counted, and the path is not known */
-	LOST_ALL,   /* not even room for SOURCE_OTHER: not counted */
+	LOST_USAGE,  /* no room in usages: in SOURCE_OTHER */
+	LOST_GROUP,  /* no room in groups: counted, and the path is not known */
+	LOST_ALL,    /* not even room for SOURCE_OTHER: not counted */
+	LOST_CHARGE, /* charged to no cgroup: not counted */
 	LOSSES,
 };
 
@@ -218,8 +219,11 @@ int BPF_PROG(disk_request_ends, struct request *rq, blk_status_t error, unsigned
 	blkio_disk_name(key.device, rq->q->disk);
 	blkio_nvme_head(key.device);
 	group = rq->bio->bi_blkg->blkcg->css.cgroup; /* NULL if one of these is: then it is nobody's */
-	if (!group)
+	if (!group) {
+		if (last)
+			count_loss(LOST_CHARGE);
 		return 0;
+	}
 	level = group->level;
 	node = group->kn;
 	key.source = source_of(level, opf);

@@ -24,10 +24,11 @@ type DiskGroup struct {
 type DiskLost uint32
 
 const (
-	DiskLostLOST_USAGE DiskLost = 0
-	DiskLostLOST_GROUP DiskLost = 1
-	DiskLostLOST_ALL   DiskLost = 2
-	DiskLostLOSSES     DiskLost = 3
+	DiskLostLOST_USAGE  DiskLost = 0
+	DiskLostLOST_GROUP  DiskLost = 1
+	DiskLostLOST_ALL    DiskLost = 2
+	DiskLostLOST_CHARGE DiskLost = 3
+	DiskLostLOSSES      DiskLost = 4
 )
 
 type DiskSource uint32
