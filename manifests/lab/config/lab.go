@@ -112,9 +112,6 @@ func (l *Lab) DatabaseInterval() model.Duration {
 	return max(l.Interval, model.Duration(5*time.Second))
 }
 
-// Lookback is how old a sample may be that a query still takes for the present one.
-func (l *Lab) Lookback() model.Duration { return 15 * l.Interval }
-
 // URL returns the address of one of the lab's own servers.
 func (l *Lab) URL(name string) string {
 	port, err := l.Port(name)
