@@ -76,7 +76,7 @@ func classBars() panel {
 		title: "Time per statement, by layer",
 		ask:   "Where does a statement's time go on each class, at this moment?",
 		text: "One bar for each class, from the client to the slowest replica's disk, over the last two minutes; how syncs and reads divide into the layers below is as in the last five. " +
-			"wait is for locks and for other sessions' flush of the log, volume the kernel's queue, the device and what is not split further. The split is a ratio of means, not measured per statement. " +
+			"wait is for locks and for other sessions' flush of the log, volume the kernel's queue, the device and what nothing divides, replica's disk the layer disk. The split is a ratio of means, not measured per statement. " +
 			"A class without a bar completes no statements: see what is stalled, below. Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
 		empty: "no statements: no agent beside a database, or no work", width: 14, height: 10, unit: seconds,
 		queries: statementBars(),
@@ -89,7 +89,7 @@ func firingAlerts() panel {
 		title: "Firing alerts",
 		ask:   "What has Plumbline found?",
 		text: "Plumbline's alerts that fire now, without those for information. Good: none. Each has a runbook, linked in Alertmanager; " +
-			"start with the one on the lowest layer: DeviceStalled, then ReplicaStuck, EngineStalled, StatementStuck. Where is its node, database server and claim.",
+			"start with the one on the lowest layer, which Stalled volumes names: DeviceStalled is the lowest if it is a replica's disk. Where is its node, database server and claim.",
 		empty: "none", width: 10, height: 10, unit: times,
 		queries: []query{{`count by (alertname, severity, where) (label_join(ALERTS{alertstate="firing", severity!="info", ` + ourAlerts + `}, "where", " ", "node", "server", "persistentvolumeclaim"))`, "Times"}},
 		view: grid{
