@@ -37,6 +37,22 @@ func TestQueryWire(t *testing.T) {
 			w.send([]byte(strings.Repeat(executeOf("delete from pg_class where false"), 10) + message('S', "")))
 			w.ready(1)
 		}, map[string]uint64{"delete": 1}},
+		{"a BEGIN with the first statement and one Sync is that statement, as pgjdbc sends it", func(t *testing.T, w *wire) {
+			const change = "delete from pg_class where false"
+			for _, batch := range []string{change, change + "\n", "/*" + strings.Repeat("x", 200) + "*/ " + change} {
+				w.send([]byte(executeOf("BEGIN") + executeOf(batch) + message('S', "")))
+				w.ready(1)
+				w.send([]byte(executeOf("COMMIT") + message('S', "")))
+				w.ready(1)
+			}
+			// As a chunk of more messages than the usual, of several statements, and alone.
+			w.send([]byte(executeOf("BEGIN") + executeOf(change) + executeOf("select 1") + executeOf("select 2") + message('S', "")))
+			w.ready(1)
+			w.send([]byte(executeOf("COMMIT") + message('S', "")))
+			w.ready(1)
+			w.send([]byte(executeOf("BEGIN") + message('S', "")))
+			w.ready(1)
+		}, map[string]uint64{"delete": 4, "commit": 4, "begin": 1}},
 		{"more requests in flight than fit a receive buffer", func(t *testing.T, w *wire) {
 			go w.send([]byte(strings.Repeat(message('Q', "select 1"+strings.Repeat(" ", 1000)+"\x00"), 500)))
 			w.ready(500)

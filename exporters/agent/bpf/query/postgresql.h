@@ -143,10 +143,13 @@ __noinline u32 name_hash(struct connection *c, u32 pos, u32 end)
 	return hash * 0x9e3779b97f4a7c15ULL >> 32;
 }
 
-/* A request with one more execution. Several in one request are one statement, named after the first. */
+/* A request with one more execution. Several in one request are one statement, named after the first. A BEGIN ahead of
+ * others gives its name to none: pgjdbc sends it with a transaction's first statement. */
 static __always_inline u8 pg_executed(u8 request, u8 bound)
 {
-	return request & HAS_STATEMENT ? request | SEVERAL : bound | HAS_STATEMENT;
+	if (!(request & HAS_STATEMENT) || request == (BEGIN | HAS_STATEMENT))
+		return bound | HAS_STATEMENT;
+	return request | SEVERAL;
 }
 
 /* A message whose header and first bytes are in bytes[from:end]. */
