@@ -112,7 +112,7 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 			p.links = append(p.links, l)
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
-			k.Features.Lacks(platform.ServerProcessEvents, err)
+			k.Features.SetUnavailable(platform.ServerProcessEvents, err)
 		default:
 			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", name, err))
 		}

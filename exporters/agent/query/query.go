@@ -138,11 +138,11 @@ func (q *query) Start(ctx context.Context) error {
 	}
 	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.own.MaxServers, q.own.Top, q.options.Tracing, q.options.SharedDispatcher())
 	if err != nil {
-		this.Features.Lacks(platform.Statements, err)
+		this.Features.SetUnavailable(platform.Statements, err)
 		return err
 	}
 	q.log.Info("watching calls on sockets", "attach_mode", this.AttachMode, "backups", this.Backups)
-	this.Features.Lacks(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
+	this.Features.SetUnavailable(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
 	namespace, err := collector.PIDNamespace(q.options.ProcFS)
 	if err != nil {
 		return errors.Join(err, programs.Close())
