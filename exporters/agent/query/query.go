@@ -206,7 +206,7 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	q.fleet.sendUncounted(ch)
 	q.fleet.sendActivities(ch, now, keys)
 	q.unknown.send(ch, q.options.Node)
-	collector.SendUnidentified(ch, q.options.Node, collector.KindLine, map[string]int{collector.ReasonStat: q.scanner.Unread()})
+	collector.SendUnidentified(ch, q.options.Node, collector.KindLine, map[string]int{collector.ReasonStat: q.scanner.StatErrors()})
 	return errors.Join(
 		readErr,
 		err,

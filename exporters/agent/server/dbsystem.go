@@ -51,8 +51,8 @@ type kind struct {
 	tablespaces func(p process, s *Server, data *untrusted.Dir) ([]Storage, error)
 	// isOther reports whether a port is not for clients; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
-	// internal returns further ports that are not for clients, and adds to the server's Unread, by its settings; data is
-	// nil as long as its data directory is not known.
+	// internal returns further ports that are not for clients, by the server's settings, and adds to the server's
+	// UnsupportedPorts. data is nil as long as its data directory is not known.
 	internal func(p process, s *Server, data *untrusted.Dir) []uint16
 	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
 	waitEvent string

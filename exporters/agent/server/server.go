@@ -61,10 +61,11 @@ type Server struct {
 	// Waits is true if none of its ports is one that its kind has for clients, which a Galera node opens last: all of
 	// them are in Ports then.
 	Waits bool
-	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
+	// Internal are ports that are not for clients, by its settings. Those are not in Ports and Listening.
 	Internal []uint16
-	// Unread are ports on which clients speak a protocol that is not read, and is counted as lost; likewise.
-	Unread []uint16
+	// UnsupportedPorts are ports on which clients speak a protocol that the agent does not parse and counts as lost.
+	// Those are not in Ports and Listening, either.
+	UnsupportedPorts []uint16
 	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
 	// these.
 	MorePorts bool
@@ -95,12 +96,12 @@ type Storage struct {
 	Place volume.Place
 }
 
-// ClientPorts are the TCP ports on which it has clients, of protocols that are not read, too; empty until Ports has one.
+// ClientPorts are the TCP ports on which it has clients, UnsupportedPorts among them; empty until Ports has one.
 func (s Server) ClientPorts() []uint16 {
 	if len(s.Ports) == 0 {
 		return nil
 	}
-	return slices.Concat(s.Ports, s.Unread)
+	return slices.Concat(s.Ports, s.UnsupportedPorts)
 }
 
 // maxDataID is how much of a DataID is in a name.
