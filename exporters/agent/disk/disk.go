@@ -226,7 +226,7 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 			d.before[key] = before
 		}
 		other := bpf.DiskSource(key.Source) == bpf.DiskSourceSOURCE_OTHER // it is there before it is needed
-		if usage == before.usage && now.Sub(before.since) >= forget && !other {
+		if usage == before.usage && now.Sub(before.since) >= idleTimeout && !other {
 			// What is counted right now is nobody's.
 			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
 			delete(d.before, key)

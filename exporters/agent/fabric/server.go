@@ -136,7 +136,7 @@ func newServers(c *fabricCollector) *fabricServers {
 		}
 		return "there is no process of root's named " + strings.Join(s.wire.server.names, ", ")
 	}
-	s.watch, s.leaving = s.sweepSessions, s.keepEvents
+	s.watch, s.beforeUnload = s.sweepSessions, s.keepEvents
 	return s
 }
 

@@ -57,10 +57,12 @@ type observation struct {
 	server.Server
 	// age is for how long it has run, 0 if that is not known.
 	age time.Duration
-	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
+	// waitEvent is the address, in each of its processes, of the pointer to where the process keeps its wait event. It
+	// is 0 if that is not known; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
-	// status is where its processes keep where their status is, or 0; noStatus is why.
+	// status is the address, in each of its processes, of the pointer to the process's status. It is 0 if that is not
+	// known; noStatus is why.
 	status   uint64
 	noStatus error
 	// places are where its files are; noPlaces is why that is not known.

@@ -111,8 +111,8 @@ const maxDataID = 8
 // one like it.
 func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
-// Owner is whose share of the calls that may hang those on this server's files take, see
-// untrusted.Calls.
+// Owner returns the owner, the server's user and cgroup, whose limit of hanging calls applies to reads of the server's
+// files. See untrusted.Calls.
 func (s Server) Owner() untrusted.Owner {
 	return untrusted.Owner{User: strconv.FormatUint(uint64(s.User), 10), Group: s.Group}
 }
