@@ -182,33 +182,6 @@ func (s *Scanner) startedServer(pid int, engine DBSystem) bool {
 	return false
 }
 
-// Scan returns the database servers below the procfs, once all have been looked at or are known
-// to hang. A process that ends meanwhile is left out. Of those in known nothing is read but that
-// they are still there. The error joins what could not be read of servers that are there; each
-// of those is returned as far as it is known.
-func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
-	candidates, err := s.Candidates()
-	found := make([]*Server, len(candidates))
-	problems := make([]error, len(candidates))
-	var wait sync.WaitGroup
-	look := s.Looker()
-	for i, c := range candidates {
-		if k, ok := known[c.ID]; ok {
-			found[i] = &k
-			continue
-		}
-		wait.Go(func() { found[i], problems[i] = look(c) })
-	}
-	wait.Wait()
-	var servers []Server
-	for _, f := range found {
-		if f != nil {
-			servers = append(servers, *f)
-		}
-	}
-	return servers, errors.Join(append(problems, err)...)
-}
-
 // Looker returns a function that looks at candidates; it may be called from several goroutines. What they share, such
 // as the ports of a network namespace, is read once by each Looker. The function returns nil for a process that is no
 // server, or has ended, and an error that untrusted.Unanswered recognises for one that is left for another time, as too
