@@ -218,8 +218,8 @@ func (l *diskLedger) compare(stats []deviceCounts) {
 	}
 }
 
-// splitReplicas gives each replica its part of what its process's cgroup did on the replica's disk: by the bytes that the
-// process caused on storage. Requests and time are divided like the bytes.
+// splitReplicas gives each replica its part of what its process's cgroup did on the replica's disk: by the bytes that
+// the process caused on storage. Requests and time are divided like the bytes.
 func splitReplicas(used map[string]map[diskUserID]diskUse, replicas []replicaBytes) {
 	type shared struct {
 		device string

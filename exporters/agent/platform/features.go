@@ -51,8 +51,8 @@ var without = map[Feature]string{
 	DiskUsers:           "who uses a disk is not counted",
 }
 
-// Features records which features are available on this machine. A feature counts as available unless SetUnavailable was
-// called for it.
+// Features records which features are available on this machine. A feature counts as available unless SetUnavailable
+// was called for it.
 type Features struct {
 	mu          sync.Mutex
 	unavailable map[Feature]error

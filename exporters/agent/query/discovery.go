@@ -296,7 +296,8 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 				q.fleet.applyObservations([]observation{s}, time.Now())
 			}
 			if srv := q.fleet.tracked[c.ID]; srv != nil && found == nil && err == nil {
-				q.fleet.untrack(srv, time.Now()) // it was taken for a server before its command line answered, or has ended
+				// It was taken for a server before its command line answered, or has ended.
+				q.fleet.untrack(srv, time.Now())
 			}
 			q.mu.Unlock()
 			if !waited {

@@ -61,10 +61,11 @@ type Server struct {
 	// Waits is true if none of its ports is one that its kind has for clients, which a Galera node opens last: all of
 	// them are in Ports then.
 	Waits bool
-	// Internal are ports that are not for clients, by its settings. Those are not in Ports and Listening.
+	// Internal are ports that are not for clients, by its settings. They are not in Ports and Listening unless Waits is
+	// true.
 	Internal []uint16
 	// UnsupportedPorts are ports on which clients speak a protocol that the agent does not parse and counts as lost.
-	// Those are not in Ports and Listening, either.
+	// They are not in Ports and Listening unless Waits is true.
 	UnsupportedPorts []uint16
 	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
 	// these.
