@@ -5,7 +5,7 @@ import (
 )
 
 // Process events of many processes need no more room than those of a few, and report that there were more.
-func TestNoticesBounded(t *testing.T) {
+func TestProcessEventsBounded(t *testing.T) {
 	n := newProcessEvents()
 	for pid := 1; pid <= maxProcessEvents; pid++ {
 		n.add(pid)
