@@ -17,7 +17,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
-	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	diskname "github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 const (
@@ -253,12 +253,12 @@ func (d *devices) findLeaks(now time.Time) {
 
 // members returns what a device is on: the members of md and device mapper, the disk of a partition.
 func (d *devices) members(name string) (all []string) {
-	folder := filepath.Join(d.options.SysFS, "class", "block", disk.Entry(name))
+	folder := filepath.Join(d.options.SysFS, "class", "block", diskname.Entry(name))
 	entries, _ := os.ReadDir(filepath.Join(folder, "slaves"))
 	for _, e := range entries {
-		all = append(all, disk.Name(e.Name()))
+		all = append(all, diskname.Name(e.Name()))
 	}
-	if whole, err := disk.Whole(folder); err == nil && whole != name {
+	if whole, err := diskname.Whole(folder); err == nil && whole != name {
 		all = append(all, whole)
 	}
 	return all

@@ -13,7 +13,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/exporterkit/disk"
+	diskname "github.com/plumbline/plumbline/exporters/exporterkit/disk"
 )
 
 func deviceNow(name string, inFlight, completed uint64) []deviceCounts {
@@ -92,10 +92,10 @@ func TestDeviceLeaks(t *testing.T) {
 			}
 			for _, path := range c.made {
 				device := filepath.Join("devices", path)
-				for filepath.Base(device) != disk.Entry(c.device) {
+				for filepath.Base(device) != diskname.Entry(c.device) {
 					device = filepath.Dir(device)
 				}
-				if err := errors.Join(os.MkdirAll(filepath.Join(sys, "devices", path), 0o755), os.Symlink(filepath.Join("../..", device), filepath.Join(sys, "class/block", disk.Entry(c.device)))); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Join(sys, "devices", path), 0o755), os.Symlink(filepath.Join("../..", device), filepath.Join(sys, "class/block", diskname.Entry(c.device)))); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -141,7 +141,7 @@ func (d *disks) attach() error {
 	if err != nil {
 		return err
 	}
-	if err := this.Features.Lack(platform.DiskUsers); err != nil {
+	if err := this.Features.Unavailable(platform.DiskUsers); err != nil {
 		return err
 	}
 	spec, err := bpf.LoadDisk()
@@ -153,12 +153,12 @@ func (d *disks) attach() error {
 	}
 	if d.collection, err = ebpf.NewCollection(spec); err != nil {
 		err = fmt.Errorf("loading BPF programs: %w", platform.Explain(err))
-		this.Features.Lacks(platform.DiskUsers, err)
+		this.Features.SetUnavailable(platform.DiskUsers, err)
 		return err
 	}
 	const name = bpf.DiskProgDiskRequestEnds
 	if d.program, err = collector.AttachTrace(spec.Programs[name], d.collection.Programs[name]); err != nil {
-		this.Features.Lacks(platform.DiskUsers, err)
+		this.Features.SetUnavailable(platform.DiskUsers, err)
 		return errors.Join(fmt.Errorf("attaching BPF program %s: %w", name, platform.Explain(err)), d.Close())
 	}
 	d.stats = bpfstats.Stats{Collector: "disk", Programs: map[string]bpfstats.Program{name: platform.ProgramGroups(spec, d.collection)[name]},
@@ -226,7 +226,7 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 			d.before[key] = before
 		}
 		other := bpf.DiskSource(key.Source) == bpf.DiskSourceSOURCE_OTHER // it is there before it is needed
-		if usage == before.usage && now.Sub(before.since) >= forget && !other {
+		if usage == before.usage && now.Sub(before.since) >= idleTimeout && !other {
 			// What is counted right now is nobody's.
 			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
 			delete(d.before, key)

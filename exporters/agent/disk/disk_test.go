@@ -388,14 +388,14 @@ func TestDiskUsersOverflowed(t *testing.T) {
 		t.Errorf("found no room: %v", d.lost)
 	}
 	// What is idle for long makes room.
-	d.look(time.Now().Add(2 * forget))
+	d.look(time.Now().Add(2 * idleTimeout))
 	counts, err := collector.ReadMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
 	maps.DeleteFunc(counts, func(k bpf.DiskUsageKey, _ bpf.DiskUsage) bool { return collector.Text(k.Device[:]) != name })
 	if err != nil || len(counts) > room/2 {
 		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}
 	for range 2 {
-		d.look(time.Now().Add(2 * forget))
+		d.look(time.Now().Add(2 * idleTimeout))
 	}
 	if left := groupsOf(t, d, own); len(left) > room/2 {
 		t.Errorf("%d paths are left", len(left))
@@ -488,7 +488,7 @@ func TestDiskPodsOfOneName(t *testing.T) {
 		t.Errorf("both did %v requests, want 3", got)
 	}
 	// The first is forgotten, and the series go on.
-	d.ledger.add(now.Add(forget), usesOf(map[diskUserID]diskUse{podUser("2"): {requests: 4}}))
+	d.ledger.add(now.Add(idleTimeout), usesOf(map[diskUserID]diskUse{podUser("2"): {requests: 4}}))
 	if _, there := d.ledger.disks["sda"].users[podUser("1")]; there {
 		t.Error("the first pod is remembered")
 	}
@@ -496,8 +496,8 @@ func TestDiskPodsOfOneName(t *testing.T) {
 		t.Errorf("after the first is forgotten %v requests, want 7", got)
 	}
 	// The name of the third becomes known: what it had in series of its own is not counted again.
-	d.ledger.add(now.Add(forget), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 100}}))
-	d.ledger.add(now.Add(forget), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 200}}))
+	d.ledger.add(now.Add(idleTimeout), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 100}}))
+	d.ledger.add(now.Add(idleTimeout), usesOf(map[diskUserID]diskUse{podUser("3"): {requests: 200}}))
 	if got := diskUsers(t, d, "sda")["pod uid:3"].requests; got != 200 {
 		t.Errorf("the third did %v requests, want 200", got)
 	}
@@ -506,7 +506,7 @@ func TestDiskPodsOfOneName(t *testing.T) {
 		t.Errorf("when the third has the name, %v requests, want 7", got)
 	}
 	// It ends with the last.
-	d.ledger.add(now.Add(3*forget), nil)
+	d.ledger.add(now.Add(3*idleTimeout), nil)
 	if got := series(); got != 0 {
 		t.Errorf("after all are forgotten %v requests", got)
 	}

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// memory is for how long half of what a user did counts when the largest are chosen: bursts of seconds change
-	// nothing, a job that begins is among them at the second look.
-	memory = 5 * time.Minute
-	// forget is after how long without a request a user is forgotten, and the kernel's count of it removed.
-	forget = 15 * time.Minute
-	// lead is how many times as large as the smallest user with series of its own another one has to be to take its
-	// place, so that two that are alike do not change places.
-	lead = 2
+	// halfLife is after which time a user's past counts half when the largest are chosen. Bursts of seconds change
+	// nothing, and a job that begins is among them at the second look.
+	halfLife = 5 * time.Minute
+	// idleTimeout is how long a user may have no request before it is forgotten and the kernel's count of it removed.
+	idleTimeout = 15 * time.Minute
+	// hysteresis is how many times as large as the smallest user with series of its own another one has to be to take
+	// its place, so that two that are alike do not change places.
+	hysteresis = 2
 	// maxUsedDisks bounds the disks whose users have series.
 	maxUsedDisks = 256
 )
@@ -86,7 +86,7 @@ type diskUser struct {
 	// listed is set if it has series of its own, total is what it did since.
 	listed bool
 	total  diskUse
-	// recent is its time in the device, of which half is forgotten each memory; used is when it did something.
+	// recent is its time in the device, which decays by halfLife. used is when it did something.
 	recent float64
 	used   time.Time
 }
@@ -107,7 +107,7 @@ func newLedger(most int) *diskLedger {
 
 // add takes over what users did since the time before, by disk.
 func (l *diskLedger) add(now time.Time, used map[string]map[diskUserID]diskUse) {
-	keep := math.Exp2(-now.Sub(l.at).Seconds() / memory.Seconds())
+	keep := math.Exp2(-now.Sub(l.at).Seconds() / halfLife.Seconds())
 	if l.at.IsZero() {
 		keep = 1
 	}
@@ -129,12 +129,12 @@ func (l *diskLedger) add(now time.Time, used map[string]map[diskUserID]diskUse) 
 	for name, disk := range l.disks {
 		for id, user := range disk.users {
 			user.recent *= keep
-			if now.Sub(user.used) >= forget {
+			if now.Sub(user.used) >= idleTimeout {
 				delete(disk.users, id)
 			}
 		}
 		disk.choose(l.most)
-		if now.Sub(disk.used) >= forget {
+		if now.Sub(disk.used) >= idleTimeout {
 			delete(l.disks, name)
 		}
 	}
@@ -186,7 +186,7 @@ func (d *usedDisk) choose(most int) {
 		}
 		if len(listed) >= most {
 			last := d.users[listed[len(listed)-1]]
-			if user.recent <= lead*last.recent {
+			if user.recent <= hysteresis*last.recent {
 				break
 			}
 			last.listed = false
@@ -218,8 +218,8 @@ func (l *diskLedger) compare(stats []deviceCounts) {
 	}
 }
 
-// split gives each replica its part of what its process's cgroup did on the replica's disk: by the bytes that the
-// process caused on storage. Requests and time are divided like the bytes.
+// splitReplicas gives each replica its part of what its process's cgroup did on the replica's disk: by the bytes that
+// the process caused on storage. Requests and time are divided like the bytes.
 func splitReplicas(used map[string]map[diskUserID]diskUse, replicas []replicaBytes) {
 	type shared struct {
 		device string

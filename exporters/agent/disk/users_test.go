@@ -32,11 +32,11 @@ func TestDiskRestAlone(t *testing.T) {
 	for _, id := range []diskUserID{podUser("a"), {kind: diskRest}, {kind: diskRest}} {
 		l.add(now, usesOf(map[diskUserID]diskUse{id: {requests: 1}}))
 	}
-	l.add(now.Add(forget-1), nil)
+	l.add(now.Add(idleTimeout-1), nil)
 	if got := l.disks["sda"].rest.requests; got != 3 || len(l.listed()) > 0 {
 		t.Errorf("the rest did %v requests, want 3; listed are %v", got, l.listed())
 	}
-	if l.add(now.Add(forget), nil); len(l.disks) > 0 {
+	if l.add(now.Add(idleTimeout), nil); len(l.disks) > 0 {
 		t.Error("an idle disk is remembered")
 	}
 }
@@ -73,7 +73,7 @@ func TestDiskUsersLargest(t *testing.T) {
 		t.Fatalf("at first: %v, rest %v", got, l.disks["sda"].rest)
 	}
 	for range 10 {
-		step(map[string]float64{"a": 3, "b": 2, "c": 2.2}) // within lead
+		step(map[string]float64{"a": 3, "b": 2, "c": 2.2}) // within hysteresis
 	}
 	if got := l.listed(); len(got) != 2 || got["a"] != 100 || got["b"] != 100 {
 		t.Fatalf("c is little larger than b: %v", got)
@@ -84,7 +84,7 @@ func TestDiskUsersLargest(t *testing.T) {
 		t.Fatalf("after d has come: %v", got)
 	}
 	// Without a request for long a user has no series any more.
-	now = now.Add(forget)
+	now = now.Add(idleTimeout)
 	step(map[string]float64{"a": 3})
 	if got := l.listed(); len(got) != 1 {
 		t.Fatalf("after d has gone: %v", got)

@@ -117,9 +117,9 @@ func (c *fabricCollector) Start(ctx context.Context) error {
 	return nil
 }
 
-// look finds what there is to follow, attaches or detaches, and frees what is gone. What it reads of sysfs may wait for
-// a controller, and to list a process's sockets takes the longer the more files it has, so that no lock is held
-// meanwhile.
+// look finds what there is to follow, attaches or detaches, and frees what is gone. It holds no lock while it reads. A
+// read of sysfs may wait for a controller. A list of a process's sockets takes longer the more files the process has
+// open.
 func (c *fabricCollector) look() {
 	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
@@ -261,7 +261,7 @@ func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 	}
 	p.path.CountsInFlight = false
 	gone := time.Duration(clock - min(p.left, clock))
-	return gone < leaving || busy && gone < silence
+	return gone < pathRemovalDelay || busy && gone < keepAliveTimeout
 }
 
 // pathLabels name a path.

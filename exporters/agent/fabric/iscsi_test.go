@@ -278,7 +278,7 @@ func TestISCSITarget(t *testing.T) {
 	}
 
 	// The disk hangs: the command is under way as long as it takes.
-	b.ahead = 2 * silence
+	b.ahead = 2 * keepAliveTimeout
 	look := func() float64 {
 		for range 3 {
 			b.collector.look()

@@ -29,8 +29,6 @@ const (
 	serverScanInterval = 5 * time.Second
 	// loginPatience is how long a login may take: connections that only begin one must not take the room of others.
 	loginPatience = 10 * time.Second
-	// processNameMax is how long the kernel's name of a process is.
-	processNameMax = 15
 )
 
 // fabricServer is a wire's target that is a program in user space.
@@ -44,8 +42,8 @@ type fabricServer struct {
 // withServers is the wire with further programs.
 func (w fabricWire) withServers(names []string) (fabricWire, error) {
 	for _, name := range names {
-		if name == "" || len(name) > processNameMax {
-			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes", w.name, name, processNameMax)
+		if name == "" || len(name) > untrusted.MaxComm {
+			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes", w.name, name, untrusted.MaxComm)
 		}
 	}
 	server := *w.server
@@ -136,7 +134,7 @@ func newServers(c *fabricCollector) *fabricServers {
 		}
 		return "there is no process of root's named " + strings.Join(s.wire.server.names, ", ")
 	}
-	s.watch, s.leaving = s.sweepSessions, s.keepEvents
+	s.watch, s.beforeUnload = s.sweepSessions, s.keepEvents
 	return s
 }
 

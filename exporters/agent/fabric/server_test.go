@@ -10,6 +10,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
 // The names of programs: SPDK's has the number of a CPU. One that the kernel cannot show is refused.
@@ -19,7 +20,7 @@ func TestServerNames(t *testing.T) {
 			t.Errorf("%q: %v", name, got)
 		}
 	}
-	for _, names := range [][]string{{""}, {strings.Repeat("x", processNameMax+1)}} {
+	for _, names := range [][]string{{""}, {strings.Repeat("x", untrusted.MaxComm+1)}} {
 		if _, err := NewISCSI(collector.Options{}, Options{Servers: names}); err == nil || !strings.Contains(err.Error(), "--iscsi.server") {
 			t.Errorf("%q: %v", names, err)
 		}

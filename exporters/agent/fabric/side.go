@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// quiet is how long a side is kept loaded with nothing to follow: a reconnect must not lose the
-	// first operations.
-	quiet = time.Minute
-	// silence is how long a controller that a target serves may send nothing before its operations are taken for
-	// void: controllers send a keep-alive every few seconds, so its connection is gone.
-	silence = 90 * time.Second
-	// fabricAgain is how long a kernel that refuses is left alone.
-	fabricAgain = time.Minute
-	// fabricUnnamed is how long a path may be unknown to sysfs before it is given up.
-	fabricUnnamed = 10 * time.Second
-	// leaving is how long a path that is gone from sysfs is kept: the kernel still sends to its disk, such as a
-	// last flush.
-	leaving = 10 * time.Second
+	// unloadDelay is how long a side stays loaded with nothing to follow: a reconnect must not lose the first
+	// operations.
+	unloadDelay = time.Minute
+	// keepAliveTimeout is how long a controller that a target serves may send nothing before its operations count as
+	// void. Controllers send a keep-alive every few seconds, so that its connection is gone by then.
+	keepAliveTimeout = 90 * time.Second
+	// loadRetryInterval is the least time between two attempts to load programs that the kernel refuses.
+	loadRetryInterval = time.Minute
+	// nameTimeout is how long a path may be unknown to sysfs before it is given up.
+	nameTimeout = 10 * time.Second
+	// pathRemovalDelay is how long a path that is gone from sysfs is kept. The kernel may still send to its disk, such
+	// as a last flush.
+	pathRemovalDelay = 10 * time.Second
 )
 
 // fabricSide is the initiator or the target of this machine. Its collector's mu guards it.
@@ -41,8 +41,8 @@ type fabricSide struct {
 	missing func() string
 	// watch finds names for what is new, and frees what is gone, with the operations that have no end.
 	watch func(now time.Time) error
-	// leaving keeps what else was counted, before it is unloaded; may be nil.
-	leaving func() error
+	// beforeUnload saves further counts before the programs are unloaded; it may be nil.
+	beforeUnload func() error
 	// unnamedView is that of what has no number of its own.
 	unnamedView replicabpf.View
 	kernel      *fabricKernel // nil as long as there is nothing to follow
@@ -95,7 +95,7 @@ func (s *fabricSide) need(needed bool, now time.Time) {
 		s.needed = now
 	}
 	switch {
-	case needed && s.kernel == nil && now.Sub(s.tried) >= fabricAgain:
+	case needed && s.kernel == nil && now.Sub(s.tried) >= loadRetryInterval:
 		s.tried = now
 		kernel, err := s.load()
 		if err != nil && s.err == nil {
@@ -108,7 +108,7 @@ func (s *fabricSide) need(needed bool, now time.Time) {
 		}
 	case !needed && s.kernel == nil:
 		s.err, s.tried = nil, time.Time{}
-	case !needed && now.Sub(s.needed) >= quiet:
+	case !needed && now.Sub(s.needed) >= unloadDelay:
 		s.unload(now)
 	}
 }
@@ -130,8 +130,8 @@ func (s *fabricSide) unload(now time.Time) {
 	for i, n := range events {
 		s.events[i] += n
 	}
-	if s.leaving != nil {
-		errs = append(errs, s.leaving())
+	if s.beforeUnload != nil {
+		errs = append(errs, s.beforeUnload())
 	}
 	s.kernel.collection.Close()
 	s.kernel, s.err, s.tried = nil, nil, time.Time{}
@@ -232,7 +232,7 @@ func (s *fabricSide) waits(number uint32, now time.Time) bool {
 		s.unnamed[number] = now
 		return true
 	}
-	if now.Sub(since) < fabricUnnamed {
+	if now.Sub(since) < nameTimeout {
 		return true
 	}
 	delete(s.unnamed, number)
@@ -277,7 +277,7 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 	served := map[uint64]bool{}
 	clock := s.clock()
 	for _, c := range heard {
-		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(silence)
+		served[c.Subsystem] = served[c.Subsystem] || clock-min(c.Seen, clock) < uint64(keepAliveTimeout)
 	}
 	gone := map[uint32]bool{}
 	var errs []error
@@ -317,7 +317,7 @@ func (s *fabricSide) sweepOperations() error {
 	for request, o := range operations {
 		if o.Number == bpf.Ignored {
 			// One that was aborted has no end, and its memory may never be another one's.
-			if clock-min(o.Start, clock) >= uint64(silence) {
+			if clock-min(o.Start, clock) >= uint64(keepAliveTimeout) {
 				_, err := collector.Remove(s.kernel.collection.Maps["operations"], request)
 				errs = append(errs, err)
 			}
@@ -350,7 +350,7 @@ func (s *fabricSide) sweepOperations() error {
 func (s *fabricSide) judge(o *bpf.Operation, peer *fabricPeer, heard bpf.Controller, clock uint64) (void, doubt bool) {
 	// The kernel counts reads and writes; it does not report flushes before 6.16.
 	data := replicabpf.Ops[o.Op] == "read" || replicabpf.Ops[o.Op] == "write"
-	silent := func(since uint64) bool { return clock-min(since, clock) >= uint64(silence) }
+	silent := func(since uint64) bool { return clock-min(since, clock) >= uint64(keepAliveTimeout) }
 	switch {
 	case o.Controller == 0:
 		return false, data && peer != nil && peer.path.CountsInFlight && peer.path.InFlight == 0

@@ -18,7 +18,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// Feature is something the agent gives that this machine may not have what it takes for.
+// Feature is an ability of the agent that this machine may not support.
 type Feature string
 
 // All features, by the value of the label feature.
@@ -36,7 +36,7 @@ const (
 	DiskUsers           Feature = "disk_users"
 )
 
-// without is what is lost without each feature.
+// without describes what is lost without each feature.
 var without = map[Feature]string{
 	KernelTypes:         "no program can be loaded: no statements, no replicas",
 	Statements:          "no statement is counted",
@@ -51,39 +51,40 @@ var without = map[Feature]string{
 	DiskUsers:           "who uses a disk is not counted",
 }
 
-// Features is what this machine has of all features. A feature counts as present unless Lacks was called for it.
+// Features records which features are available on this machine. A feature counts as available unless SetUnavailable
+// was called for it.
 type Features struct {
-	mu   sync.Mutex
-	lack map[Feature]error
+	mu          sync.Mutex
+	unavailable map[Feature]error
 }
 
-// NewFeatures returns a set in which nothing is lacking.
-func NewFeatures() *Features { return &Features{lack: map[Feature]error{}} }
+// NewFeatures returns a set in which every feature is available.
+func NewFeatures() *Features { return &Features{unavailable: map[Feature]error{}} }
 
-// Lacks notes why a feature is not there. The first reason stays. A nil error changes nothing.
-func (f *Features) Lacks(feature Feature, why error) {
+// SetUnavailable records why a feature is unavailable. The first reason stays. A nil error changes nothing.
+func (f *Features) SetUnavailable(feature Feature, why error) {
 	if why == nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lack[feature] == nil {
-		f.lack[feature] = why
+	if f.unavailable[feature] == nil {
+		f.unavailable[feature] = why
 	}
 }
 
-// Lack returns why a feature is not there, or nil.
-func (f *Features) Lack(feature Feature) error {
+// Unavailable returns why a feature is unavailable, or nil.
+func (f *Features) Unavailable(feature Feature) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.lack[feature]
+	return f.unavailable[feature]
 }
 
 // Check returns a line for each feature, for --check.
 func (f *Features) Check() []exporterkit.CheckResult {
 	var results []exporterkit.CheckResult
 	for _, feature := range slices.Sorted(maps.Keys(without)) {
-		r := exporterkit.CheckResult{Part: "feature " + string(feature), Err: f.Lack(feature), Optional: true}
+		r := exporterkit.CheckResult{Part: "feature " + string(feature), Err: f.Unavailable(feature), Optional: true}
 		if r.Err != nil {
 			r.Err, r.Note = errors.New(firstLine(r.Err)), without[feature]
 		}
@@ -92,10 +93,10 @@ func (f *Features) Check() []exporterkit.CheckResult {
 	return results
 }
 
-// Log logs what this machine lacks and what is lost with it.
+// Log logs the unavailable features and what is lost without them.
 func (f *Features) Log(log *slog.Logger) {
 	for _, feature := range slices.Sorted(maps.Keys(without)) {
-		if why := f.Lack(feature); why != nil {
+		if why := f.Unavailable(feature); why != nil {
 			log.Warn("this machine lacks what a feature needs", "feature", string(feature), "why", firstLine(why), "without", without[feature])
 		}
 	}
@@ -119,26 +120,26 @@ func (f *Features) Describe(ch chan<- *prometheus.Desc) { ch <- available }
 func (f *Features) Collect(ch chan<- prometheus.Metric) {
 	for feature := range without {
 		value := 1.
-		if f.Lack(feature) != nil {
+		if f.Unavailable(feature) != nil {
 			value = 0
 		}
 		ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, value, string(feature))
 	}
 }
 
-// findFeatures notes what the kernel's types show.
+// findFeatures records which features are unavailable by the kernel's types.
 func (k *Kernel) findFeatures() {
 	f := k.Features
-	f.Lacks(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
-	f.Lacks(PhaseRunqueue, k.member("sched_info", "run_delay", "CONFIG_SCHED_INFO"))
-	f.Lacks(DiskUsers, k.member("bio", "bi_blkg", "CONFIG_BLK_CGROUP"))
+	f.SetUnavailable(FileReads, k.member("task_io_accounting", "syscr", "CONFIG_TASK_XACCT"))
+	f.SetUnavailable(PhaseRunqueue, k.member("sched_info", "run_delay", "CONFIG_SCHED_INFO"))
+	f.SetUnavailable(DiskUsers, k.member("bio", "bi_blkg", "CONFIG_BLK_CGROUP"))
 	if k.AttachMode != Functions && !k.has("sk_data_ready") {
-		f.Lacks(LocalReplicas, errors.New("the kernel has no tracepoint sk_data_ready (Linux 6.3)"))
+		f.SetUnavailable(LocalReplicas, errors.New("the kernel has no tracepoint sk_data_ready (Linux 6.3)"))
 	}
 	if features.HaveBPFLinkUprobeMulti() != nil && len(missingCapabilities("CAP_SYS_ADMIN")) > 0 {
-		f.Lacks(TLS, errors.New("probes on libraries need CAP_SYS_ADMIN before Linux 6.6"))
+		f.SetUnavailable(TLS, errors.New("probes on libraries need CAP_SYS_ADMIN before Linux 6.6"))
 	}
-	f.Lacks(DeviceFlushes, flushes())
+	f.SetUnavailable(DeviceFlushes, flushes())
 }
 
 // member returns an error if a kernel's struct has not a member, which the option gives it.
@@ -166,7 +167,7 @@ func RunDelay(procfs string) error {
 	return nil
 }
 
-// Found returns the features of this machine, which the collectors may find more lacking in.
+// Found returns the features of this machine. The collectors may find further ones to be unavailable.
 func Found(wanted AttachMode) *Features {
 	k, err := Find(wanted)
 	if err != nil {
@@ -179,13 +180,13 @@ func Found(wanted AttachMode) *Features {
 func none(why error) *Features {
 	f := NewFeatures()
 	for _, feature := range []Feature{Statements, ExclusiveRuns, PhaseRunqueue, FileReads, TLS, ServerProcessEvents, Replicas, LocalReplicas, DiskUsers} {
-		f.Lacks(feature, why)
+		f.SetUnavailable(feature, why)
 	}
 	var noTypes *noTypesError
 	if errors.As(why, &noTypes) {
-		f.Lacks(KernelTypes, why)
+		f.SetUnavailable(KernelTypes, why)
 	}
-	f.Lacks(DeviceFlushes, flushes())
+	f.SetUnavailable(DeviceFlushes, flushes())
 	return f
 }
 

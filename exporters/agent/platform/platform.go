@@ -116,10 +116,10 @@ func (k *Kernel) choose(wanted AttachMode, held, preempted bool) {
 	switch {
 	case !k.Preemptible || k.Backups > 0:
 	case k.AttachMode == Functions:
-		k.Features.Lacks(ExclusiveRuns, errors.New(
+		k.Features.SetUnavailable(ExclusiveRuns, errors.New(
 			"the kernel has no tracepoint sock_recv_length (Linux 6.3), and preempts tasks within its own functions (preempt=full)"))
 	default:
-		k.Features.Lacks(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and backup programs were not requested"))
+		k.Features.SetUnavailable(ExclusiveRuns, errors.New("tracepoints can be preempted here (Linux 7.0), and backup programs were not requested"))
 	}
 }
 

@@ -47,8 +47,8 @@ func TestChoose(t *testing.T) {
 			if k.AttachMode != c.want || k.Preemptible != c.preemptible || k.Backups != c.backups {
 				t.Errorf("%s, preemptible %v, %d backup programs; want %s, %v, %d", k.AttachMode, k.Preemptible, k.Backups, c.want, c.preemptible, c.backups)
 			}
-			if lack := k.Features.Lack(ExclusiveRuns); (lack != nil) != c.misses {
-				t.Errorf("reported of exclusive runs: %v", lack)
+			if reason := k.Features.Unavailable(ExclusiveRuns); (reason != nil) != c.misses {
+				t.Errorf("reported of exclusive runs: %v", reason)
 			}
 		})
 	}
@@ -130,10 +130,10 @@ func TestFeatures(t *testing.T) {
 	first := errors.New("first")
 	none := none(&noTypesError{errors.New("no types")})
 	f := NewFeatures()
-	f.Lacks(TLS, nil)
-	f.Lacks(TLS, first)
-	f.Lacks(TLS, errors.New("second"))
-	if got := f.Lack(TLS); got != first {
+	f.SetUnavailable(TLS, nil)
+	f.SetUnavailable(TLS, first)
+	f.SetUnavailable(TLS, errors.New("second"))
+	if got := f.Unavailable(TLS); got != first {
 		t.Errorf("the reason is %v, want the first", got)
 	}
 	for name, c := range map[string]struct {

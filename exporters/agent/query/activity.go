@@ -67,21 +67,21 @@ type snapshot struct {
 
 // snapshot returns what is followed and what it does now.
 func (k kernelSide) snapshot() (snapshot, error) {
-	var c snapshot
+	var snap snapshot
 	var p bpf.QueryPopulation
 	if err := k.programs.objects.Populations.Put(uint32(0), p); err != nil {
-		return c, fmt.Errorf("starting a snapshot of the tasks: %w", err)
+		return snap, fmt.Errorf("starting a snapshot of the tasks: %w", err)
 	}
 	records, err := readWalk(k.programs.snapshot)
 	if err != nil {
-		return c, err
+		return snap, err
 	}
 	if err := k.programs.objects.Populations.Lookup(uint32(0), &p); err != nil {
-		return c, fmt.Errorf("reading the snapshot of the tasks: %w", err)
+		return snap, fmt.Errorf("reading the snapshot of the tasks: %w", err)
 	}
-	c.tasks, c.torn, c.uncounted = p.Tasks, p.Torn, p.UncountedNs
-	c.activities, err = parseActivities(records)
-	return c, err
+	snap.tasks, snap.torn, snap.uncounted = p.Tasks, p.Torn, p.UncountedNs
+	snap.activities, err = parseActivities(records)
+	return snap, err
 }
 
 // readWalk runs a program once for each task and returns what it wrote.
@@ -195,12 +195,12 @@ func (s *activity) send(ch chan<- prometheus.Metric, key accountKey) {
 }
 
 // sendActivities reports what the servers with these labels do now.
-func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c snapshot, keys map[uint32]accountKey) {
+func (f *fleet) sendActivities(ch chan<- prometheus.Metric, snap snapshot, keys map[uint32]accountKey) {
 	byKey := map[accountKey]*activity{}
 	for _, key := range keys {
 		byKey[key] = &activity{}
 	}
-	for _, a := range c.activities {
+	for _, a := range snap.activities {
 		if key, ok := keys[a.Server]; ok {
 			byKey[key].add(a)
 		}
@@ -208,16 +208,16 @@ func (f *fleet) sendActivities(ch chan<- prometheus.Metric, c snapshot, keys map
 	for key, s := range byKey {
 		s.send(ch, key)
 	}
-	f.torn += c.torn
+	f.torn += snap.torn
 	ch <- collector.Counter(queryTorn, float64(f.torn))
 }
 
 // keys returns the labels of the servers that have some, by their number in the kernel.
 func (f *fleet) keys() map[uint32]accountKey {
 	keys := map[uint32]accountKey{}
-	for _, fo := range f.tracked {
-		if fo.label != "" && fo.number != otherNumber {
-			keys[fo.number] = accountKey{fo.label, string(fo.DBSystem)}
+	for _, srv := range f.tracked {
+		if srv.label != "" && srv.number != otherNumber {
+			keys[srv.number] = accountKey{srv.label, string(srv.DBSystem)}
 		}
 	}
 	if f.hasOther {

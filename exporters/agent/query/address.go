@@ -53,15 +53,15 @@ func endpoints(s server.Server, in *pod.Pod) []endpoint {
 }
 
 // sendEndpoints reports where a server can be reached.
-func (f *fleet) sendEndpoints(ch chan<- prometheus.Metric, fo *trackedServer, node string) {
-	for _, e := range endpoints(fo.Server, f.podOf(fo)) {
-		ch <- collector.Gauge(serverAddressInfo, 1, fo.label, node, e.address, e.port)
+func (f *fleet) sendEndpoints(ch chan<- prometheus.Metric, srv *trackedServer, node string) {
+	for _, e := range endpoints(srv.Server, f.podOf(srv)) {
+		ch <- collector.Gauge(serverAddressInfo, 1, srv.label, node, e.address, e.port)
 	}
 }
 
 // podOf returns the pod of a server, or nil.
-func (f *fleet) podOf(fo *trackedServer) *pod.Pod {
-	if p, ok := f.pods[fo.pod.UID]; ok && fo.pod.UID != "" {
+func (f *fleet) podOf(srv *trackedServer) *pod.Pod {
+	if p, ok := f.pods[srv.pod.UID]; ok && srv.pod.UID != "" {
 		return &p
 	}
 	return nil

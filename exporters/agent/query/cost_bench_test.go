@@ -416,9 +416,9 @@ func (c *cost) watch(b *testing.B, mode string) (programs map[string]runs, trans
 
 // reported is what the collector reports that following the server cost, in ns.
 func (s *sets) reported(b *testing.B) float64 {
-	for _, fo := range s.collector.fleet.tracked {
-		if fo.label == "cost" {
-			t, err := s.collector.kernel.read(fo.number)
+	for _, srv := range s.collector.fleet.tracked {
+		if srv.label == "cost" {
+			t, err := s.collector.kernel.read(srv.number)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -127,8 +127,8 @@ func TestQueryDeny(t *testing.T) {
 			t.Errorf("process %d has storage, or the one that is followed has none", pid)
 		}
 	}
-	for _, fo := range q.fleet.tracked {
-		c.tasks[fo.number] = 0
+	for _, srv := range q.fleet.tracked {
+		c.tasks[srv.number] = 0
 	}
 	for number, n := range c.tasks {
 		if n > 0 {

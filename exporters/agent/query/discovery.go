@@ -28,9 +28,9 @@ const (
 	// lookGrace is how long those who have been looked at wait for the others, so that they are
 	// named in the order in which they began.
 	lookGrace = 250 * time.Millisecond
-	// maxNotices is how many processes the kernel may report between two looks; with more, all processes are scanned
-	// instead.
-	maxNotices = 64
+	// maxProcessEvents is how many processes the kernel may report between two looks. With more, all processes are
+	// scanned instead.
+	maxProcessEvents = 64
 	// maxLooks is how many processes that are not followed are looked at in full at once, by one walk or several; the
 	// others' turn comes with a later one.
 	maxLooks = 256
@@ -74,7 +74,7 @@ func (n *processEvents) listen(ring *ringbuf.Reader, numbers bool) {
 // add notes a process; 0 is an unknown one.
 func (n *processEvents) add(pid int) {
 	n.mu.Lock()
-	if pid == 0 || len(n.pids) >= maxNotices && !n.pids[pid] {
+	if pid == 0 || len(n.pids) >= maxProcessEvents && !n.pids[pid] {
 		n.many = true
 	} else {
 		n.pids[pid] = true
@@ -128,7 +128,7 @@ func (q *query) follow(ctx context.Context) {
 		if n := q.processEventsLost(); n != lost {
 			lost, more = n, true
 		}
-		if more || len(again) > maxNotices {
+		if more || len(again) > maxProcessEvents {
 			// Nothing is lost by waiting: a walk sees all that is there.
 			again = map[int]bool{}
 			if wait := gap - time.Since(walked); wait > 0 {
@@ -163,8 +163,8 @@ func (q *query) unsettled(pids map[int]bool) map[int]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	for id, fo := range q.fleet.tracked {
-		if len(pids) < maxNotices && !fo.settled(now) {
+	for id, srv := range q.fleet.tracked {
+		if len(pids) < maxProcessEvents && !srv.settled(now) {
 			pids[id.PID] = true
 		}
 	}
@@ -222,9 +222,9 @@ func (q *query) look(pids map[int]bool) {
 		}
 	}
 	q.mu.Lock()
-	for id, fo := range q.fleet.tracked {
+	for id, srv := range q.fleet.tracked {
 		if pids[id.PID] && there[id.PID] != id {
-			q.fleet.untrack(fo, now)
+			q.fleet.untrack(srv, now)
 		}
 	}
 	q.mu.Unlock()
@@ -295,8 +295,9 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 			if !waited {
 				q.fleet.applyObservations([]observation{s}, time.Now())
 			}
-			if fo := q.fleet.tracked[c.ID]; fo != nil && found == nil && err == nil {
-				q.fleet.untrack(fo, time.Now()) // it was taken for a server before its command line answered, or has ended
+			if srv := q.fleet.tracked[c.ID]; srv != nil && found == nil && err == nil {
+				// It was taken for a server before its command line answered, or has ended.
+				q.fleet.untrack(srv, time.Now())
 			}
 			q.mu.Unlock()
 			if !waited {
@@ -347,19 +348,19 @@ func (q *query) complete(s server.Server) observation {
 		}
 	}
 	q.mu.Lock()
-	fo := q.fleet.tracked[s.ID]
-	if fo != nil && fo.Program != s.Program {
-		fo = nil // a script of the server's name that has become the server
+	srv := q.fleet.tracked[s.ID]
+	if srv != nil && srv.Program != s.Program {
+		srv = nil // a script of the server's name that has become the server
 	}
-	if fo != nil {
-		c.waitEvent, c.noWaitEvent = fo.waitEvent, fo.noWaitEvent
-		c.status, c.noStatus = fo.status, fo.noStatus
+	if srv != nil {
+		c.waitEvent, c.noWaitEvent = srv.waitEvent, srv.noWaitEvent
+		c.status, c.noStatus = srv.status, srv.noStatus
 	}
 	q.mu.Unlock()
-	if fo == nil || untrusted.Unanswered(c.noWaitEvent) {
+	if srv == nil || untrusted.Unanswered(c.noWaitEvent) {
 		c.waitEvent, c.noWaitEvent = q.kernel.variable(s, s.DBSystem.WaitEvent(), q.calls)
 	}
-	if q.own.Top > 0 && (fo == nil || untrusted.Unanswered(c.noStatus)) {
+	if q.own.Top > 0 && (srv == nil || untrusted.Unanswered(c.noStatus)) {
 		c.status, c.noStatus = q.kernel.variable(s, s.DBSystem.Status(), q.calls)
 	}
 	return c
@@ -386,7 +387,7 @@ func (q *query) probe() {
 	}
 	for _, id := range unwanted {
 		q.probing.do(func() {
-			if err := kernel.leaveTLS(id); err != nil {
+			if err := kernel.detachTLS(id); err != nil {
 				q.log.Warn("a TLS library's probes did not go cleanly", "err", err)
 			}
 		})

@@ -35,14 +35,14 @@ type kernel interface {
 	adopt(s server.Server, number uint32) error
 	// forget ends to follow all processes and threads with a server's number; with otherNumber those of this server.
 	forget(s server.Server, number uint32) error
-	// leaveWakes ends to look at wake-ups, as no server is followed that adopt would do that for.
-	leaveWakes() error
+	// detachWakes detaches the program at wake-ups. No server is followed any more for which adopt attaches it.
+	detachWakes() error
 	// describe passes to the programs what they need to know of a server.
 	describe(number uint32, s observation) error
 	clear(number uint32) error
-	// places returns what was counted of a server's queries, where there is a place for them. retire makes one of them
-	// unknown to the programs, and empty makes it free.
-	places(number uint32) ([]place, error)
+	// entries returns what was counted of a server's queries, of those that have an entry. retire makes the programs
+	// ignore an entry, and empty makes it free.
+	entries(number uint32) ([]entry, error)
 	retire(number, index uint32) error
 	empty(number, index uint32) error
 	read(number uint32) (totals, error)
@@ -57,10 +57,12 @@ type observation struct {
 	server.Server
 	// age is for how long it has run, 0 if that is not known.
 	age time.Duration
-	// waitEvent is where its processes write what they wait for, or 0; noWaitEvent is why.
+	// waitEvent is the address, in each of its processes, of the pointer to where the process keeps its wait event. It
+	// is 0 if that is not known; noWaitEvent is why.
 	waitEvent   uint64
 	noWaitEvent error
-	// status is where its processes keep where their status is, or 0; noStatus is why.
+	// status is the address, in each of its processes, of the pointer to the process's status. It is 0 if that is not
+	// known; noStatus is why.
 	status   uint64
 	noStatus error
 	// places are where its files are; noPlaces is why that is not known.
@@ -93,8 +95,8 @@ type trackedServer struct {
 	// failed otherwise but for one that is not trusted. A failure is logged once: tlsReported is the library that failed.
 	tlsTried, tlsReported server.Library
 	tlsTries              int
-	// seen are its queries' places as they were last; noQueryIDs is true if it was reported that there are none.
-	seen       map[uint32]*seenPlace
+	// seen are its queries' entries as they were last. noQueryIDs is true if it was reported that there are none.
+	seen       map[uint32]*seenEntry
 	noQueryIDs bool
 }
 
@@ -189,20 +191,20 @@ func (f *fleet) update(found []observation, now time.Time) bool {
 // prune untracks the servers that are not there any more, and forgets what is old.
 func (f *fleet) prune(there map[server.ID]bool, now time.Time) {
 	wakes := false
-	for id, fo := range f.tracked {
+	for id, srv := range f.tracked {
 		if !there[id] {
-			f.untrack(fo, now)
+			f.untrack(srv, now)
 			continue
 		}
-		f.adoptAgain(fo, now)
-		wakes = wakes || fo.DBSystem.SyncsForOthers()
-		if a := f.accounts[fo.key()]; a != nil {
+		f.adoptAgain(srv, now)
+		wakes = wakes || srv.DBSystem.SyncsForOthers()
+		if a := f.accounts[srv.key()]; a != nil {
 			a.last = now
 		}
 	}
 	// Here, so that processes that come and go do not have the program attached at each turn.
 	if !wakes {
-		if err := f.kernel.leaveWakes(); err != nil {
+		if err := f.kernel.detachWakes(); err != nil {
 			f.log.Error("the program at wake-ups cannot be detached", "err", err)
 		}
 	}
@@ -220,19 +222,19 @@ func (f *fleet) prune(there map[server.ID]bool, now time.Time) {
 }
 
 // adoptAgain marks processes or threads of a server that the kernel had no memory for when they began.
-func (f *fleet) adoptAgain(fo *trackedServer, now time.Time) {
-	n, err := f.kernel.unmarked(fo.number)
-	if err == nil && n != fo.unmarked {
-		err = f.kernel.adopt(fo.Server, fo.number)
+func (f *fleet) adoptAgain(srv *trackedServer, now time.Time) {
+	n, err := f.kernel.unmarked(srv.number)
+	if err == nil && n != srv.unmarked {
+		err = f.kernel.adopt(srv.Server, srv.number)
 		if errors.Is(err, errNotThere) {
 			err = nil // they have ended, or there was no memory again, which was counted
 		}
 		if err == nil {
-			fo.unmarked = n
+			srv.unmarked = n
 		}
 	}
 	if err != nil {
-		f.failed(fo.Server, now, err)
+		f.failed(srv.Server, now, err)
 	}
 }
 
@@ -241,15 +243,15 @@ func (f *fleet) applyObservations(found []observation, now time.Time) {
 	// Age decides which ones get series of their own, if there are too many.
 	slices.SortFunc(found, func(a, b observation) int { return compareIDs(a.ID, b.ID) })
 	for _, s := range found {
-		fo := f.tracked[s.ID]
-		if fo == nil {
-			fo = f.track(s, now)
+		srv := f.tracked[s.ID]
+		if srv == nil {
+			srv = f.track(s, now)
 		}
-		if fo == nil {
+		if srv == nil {
 			continue
 		}
-		fo.looked = now
-		f.learn(fo, s, now)
+		srv.looked = now
+		f.learn(srv, s, now)
 	}
 	f.naming(now)
 }
@@ -264,8 +266,8 @@ func (f *fleet) full() bool { return len(f.tracked) >= perSlot*f.limit }
 
 // settled reports whether all is known of each server.
 func (f *fleet) settled(now time.Time) bool {
-	for _, fo := range f.tracked {
-		if !fo.settled(now) {
+	for _, srv := range f.tracked {
+		if !srv.settled(now) {
 			return false
 		}
 	}
@@ -274,29 +276,29 @@ func (f *fleet) settled(now time.Time) bool {
 
 // due reports whether a server needs to be looked at: often while it comes up, else seldom.
 func (f *fleet) due(id server.ID, now time.Time) bool {
-	fo := f.tracked[id]
-	if fo == nil {
+	srv := f.tracked[id]
+	if srv == nil {
 		return !f.denied[id]
 	}
 	again := lookAgain
-	switch complete := fo.label != "" && len(fo.Ports) > 0 && !fo.Waits && fo.DataDirectory != "" && !fo.unanswered(); {
+	switch complete := srv.label != "" && len(srv.Ports) > 0 && !srv.Waits && srv.DataDirectory != "" && !srv.unanswered(); {
 	case complete:
-	case fo.Waits:
+	case srv.Waits:
 		// Its clients are not counted before their port is known.
-		again = min(now.Sub(fo.since)/60, lookAgain/30)
-	case !fo.settled(now):
+		again = min(now.Sub(srv.since)/60, lookAgain/30)
+	case !srv.settled(now):
 		// Most come up at once, and one that never does must not cost more and more.
-		again = now.Sub(fo.since) / 4
+		again = now.Sub(srv.since) / 4
 	default:
 		again = lookAgain / 10 // something is missing that may yet come
 	}
-	return now.Sub(fo.looked) >= again
+	return now.Sub(srv.looked) >= again
 }
 
 // unanswered reports whether a read of a server's files timed out that the next look retries.
-func (fo *trackedServer) unanswered() bool {
-	library := fo.TLSLibrary != (server.Library{}) && fo.TLSLibrary != fo.tlsTried && !fo.tls
-	return library || fo.NoLibrary || fo.NoName || fo.MorePorts || untrusted.Unanswered(fo.noWaitEvent) || untrusted.Unanswered(fo.noStatus) || untrusted.Unanswered(fo.noPlaces)
+func (srv *trackedServer) unanswered() bool {
+	library := srv.TLSLibrary != (server.Library{}) && srv.TLSLibrary != srv.tlsTried && !srv.tls
+	return library || srv.NoLibrary || srv.NoName || srv.MorePorts || untrusted.Unanswered(srv.noWaitEvent) || untrusted.Unanswered(srv.noStatus) || untrusted.Unanswered(srv.noPlaces)
 }
 
 // track begins to follow a server. It returns nil if that is not possible.
@@ -304,40 +306,40 @@ func (f *fleet) track(s observation, now time.Time) *trackedServer {
 	if f.denied[s.ID] || f.full() {
 		return nil // the walk counts the latter
 	}
-	fo := &trackedServer{observation: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
-	if fo.number == otherNumber {
-		fo.shareNumber()
+	srv := &trackedServer{observation: s, number: f.takeNumber(s.Server, now), since: now, began: now.Add(-s.age)}
+	if srv.number == otherNumber {
+		srv.shareNumber()
 	}
-	first := fo.observation
+	first := srv.observation
 	first.Ports = nil
-	if err := f.kernel.describe(fo.number, first); err != nil {
+	if err := f.kernel.describe(srv.number, first); err != nil {
 		f.failed(s.Server, now, err)
 	}
-	if err := f.kernel.adopt(s.Server, fo.number); err != nil {
+	if err := f.kernel.adopt(s.Server, srv.number); err != nil {
 		f.failed(s.Server, now, err)
-		if errors.Is(err, errNotThere) && fo.number != otherNumber {
-			f.release(&leaving{trackedServer: fo}, now) // nobody bears it
+		if errors.Is(err, errNotThere) && srv.number != otherNumber {
+			f.release(&leaving{trackedServer: srv}, now) // nobody bears it
 		} else {
-			f.retire(fo) // some of its processes may be marked
+			f.retire(srv) // some of its processes may be marked
 		}
 		return nil
 	}
-	f.reportNoWaitEvent(fo, now)
-	if fo.number == otherNumber {
+	f.reportNoWaitEvent(srv, now)
+	if srv.number == otherNumber {
 		f.hasOther = true
 		f.overflows++
-		fo.label = collector.OtherServer
+		srv.label = collector.OtherServer
 		f.account(collector.OtherServer, collector.OtherServer, now)
 		f.log.Warn("too many servers for series of their own", "db_system", s.DBSystem, "pid", s.PID, "limit", f.limit, "ended_with_processes_left", len(f.leaving))
 	}
-	f.tracked[s.ID] = fo
-	return fo
+	f.tracked[s.ID] = srv
+	return srv
 }
 
 // reportNoWaitEvent reports a server that does not show what it waits for.
-func (f *fleet) reportNoWaitEvent(fo *trackedServer, now time.Time) {
-	if fo.noWaitEvent != nil {
-		f.failed(fo.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", fo.noWaitEvent))
+func (f *fleet) reportNoWaitEvent(srv *trackedServer, now time.Time) {
+	if srv.noWaitEvent != nil {
+		f.failed(srv.Server, now, fmt.Errorf("its waits for I/O workers are reported as other waits: %w", srv.noWaitEvent))
 	}
 }
 
@@ -347,16 +349,16 @@ func (s *observation) shareNumber() {
 }
 
 // settled reports whether a server has come up, or will not listen.
-func (fo *trackedServer) settled(now time.Time) bool {
-	return fo.label != "" && (len(fo.Ports) > 0 && !fo.Waits || now.Sub(fo.since) > settleTime)
+func (srv *trackedServer) settled(now time.Time) bool {
+	return srv.label != "" && (len(srv.Ports) > 0 && !srv.Waits || now.Sub(srv.since) > settleTime)
 }
 
 // key is the account of the server.
-func (fo *trackedServer) key() accountKey {
-	if fo.number == otherNumber {
+func (srv *trackedServer) key() accountKey {
+	if srv.number == otherNumber {
 		return accountKey{collector.OtherServer, collector.OtherServer}
 	}
-	return accountKey{fo.label, string(fo.DBSystem)}
+	return accountKey{srv.label, string(srv.DBSystem)}
 }
 
 // maxTLSTries is how often a TLS library is tried that answers, and cannot be probed: what is in the way may go, such
@@ -364,38 +366,38 @@ func (fo *trackedServer) key() accountKey {
 const maxTLSTries = 10
 
 // readTLS requests a probe on a server's TLS library once it has loaded one.
-func (f *fleet) readTLS(fo *trackedServer, library server.Library) {
-	if fo.tls || library == (server.Library{}) || library == fo.tlsTried {
+func (f *fleet) readTLS(srv *trackedServer, library server.Library) {
+	if srv.tls || library == (server.Library{}) || library == srv.tlsTried {
 		return
 	}
-	fo.tlsTried = library
-	f.wanted = append(f.wanted, fo.Server)
+	srv.tlsTried = library
+	f.wanted = append(f.wanted, srv.Server)
 }
 
 // probed takes over the outcome of a requested probe.
 func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
-	fo := f.tracked[s.ID]
+	srv := f.tracked[s.ID]
 	switch {
-	case err == nil && (fo == nil || fo.tls):
+	case err == nil && (srv == nil || srv.tls):
 		f.unwanted = append(f.unwanted, id)
 		return
 	case err == nil:
-		fo.probed, fo.tls = id, true
+		srv.probed, srv.tls = id, true
 		return
-	case fo == nil: // it has ended
+	case srv == nil: // it has ended
 		f.failed(s, now, noTLS(err))
 		return
 	}
 	passing := untrusted.Unanswered(err)
-	if fo.tlsTried == s.TLSLibrary && !passing && !errors.Is(err, server.ErrUntrusted) {
-		fo.tlsTries++
-		passing = fo.tlsTries < maxTLSTries
+	if srv.tlsTried == s.TLSLibrary && !passing && !errors.Is(err, server.ErrUntrusted) {
+		srv.tlsTries++
+		passing = srv.tlsTries < maxTLSTries
 	}
-	if fo.tlsTried == s.TLSLibrary && passing {
-		fo.tlsTried = server.Library{}
+	if srv.tlsTried == s.TLSLibrary && passing {
+		srv.tlsTried = server.Library{}
 	}
-	if fo.tlsReported != s.TLSLibrary {
-		fo.tlsReported = s.TLSLibrary
+	if srv.tlsReported != s.TLSLibrary {
+		srv.tlsReported = s.TLSLibrary
 		f.failed(s, now, noTLS(err))
 	}
 }
@@ -404,53 +406,53 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
 // learn takes over what became known of a server since the last look.
-func (f *fleet) learn(fo *trackedServer, s observation, now time.Time) {
-	if s.DataDirectory == "" && fo.DataDirectory != "" {
+func (f *fleet) learn(srv *trackedServer, s observation, now time.Time) {
+	if s.DataDirectory == "" && srv.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.
-		s.Version, s.DataDirectory, s.DataPath = fo.Version, fo.DataDirectory, fo.DataPath
-		s.DBSystem, s.Data, s.WAL, s.Binlog, s.Tablespaces = fo.DBSystem, fo.Data, fo.WAL, fo.Binlog, fo.Tablespaces
-		s.DataID, s.Owned, s.Apart = fo.DataID, fo.Owned, fo.Apart
-		s.places, s.noPlaces = fo.places, fo.noPlaces
+		s.Version, s.DataDirectory, s.DataPath = srv.Version, srv.DataDirectory, srv.DataPath
+		s.DBSystem, s.Data, s.WAL, s.Binlog, s.Tablespaces = srv.DBSystem, srv.Data, srv.WAL, srv.Binlog, srv.Tablespaces
+		s.DataID, s.Owned, s.Apart = srv.DataID, srv.Owned, srv.Apart
+		s.places, s.noPlaces = srv.places, srv.noPlaces
 		if s.Name == "" {
-			s.Name = fo.Name // by its configuration, which is there
+			s.Name = srv.Name // by its configuration, which is there
 		}
 	}
 	if untrusted.Unanswered(s.noPlaces) {
-		s.places = fo.places
+		s.places = srv.places
 	}
-	s.KeepPorts(fo.Server)
+	s.KeepPorts(srv.Server)
 	if len(s.Ports) == 0 {
-		s.Ports, s.Listening = fo.Ports, fo.Listening
+		s.Ports, s.Listening = srv.Ports, srv.Listening
 	}
-	if s.NoName && !fo.NoName {
-		s.Name, s.NoName = fo.Name, false // its memory does not answer now; it was not renamed
+	if s.NoName && !srv.NoName {
+		s.Name, s.NoName = srv.Name, false // its memory does not answer now; it was not renamed
 	}
-	if s.TLSLibrary == (server.Library{}) && fo.TLSLibrary != (server.Library{}) {
+	if s.TLSLibrary == (server.Library{}) && srv.TLSLibrary != (server.Library{}) {
 		s.NoLibrary = false
-		s.TLSLibrary = fo.TLSLibrary // its memory does not answer now
+		s.TLSLibrary = srv.TLSLibrary // its memory does not answer now
 	}
 	if s.pod.UID == "" {
-		s.pod = fo.pod // it is on its way out
+		s.pod = srv.pod // it is on its way out
 	}
-	if fo.number == otherNumber {
+	if srv.number == otherNumber {
 		s.shareNumber()
 	}
-	if fo.label != "" {
-		s.DBSystem = fo.DBSystem // its series have it; MariaDB's own files may show only now which of the two it is
+	if srv.label != "" {
+		s.DBSystem = srv.DBSystem // its series have it; MariaDB's own files may show only now which of the two it is
 	}
-	before := fo.observation
-	fo.observation = s
-	f.readTLS(fo, s.TLSLibrary)
-	if fo.number == otherNumber {
+	before := srv.observation
+	srv.observation = s
+	f.readTLS(srv, s.TLSLibrary)
+	if srv.number == otherNumber {
 		return
 	}
 	if untrusted.Unanswered(before.noWaitEvent) && !untrusted.Unanswered(s.noWaitEvent) {
-		f.reportNoWaitEvent(fo, now)
+		f.reportNoWaitEvent(srv, now)
 	}
-	f.reportNoQueryIDs(fo, now)
+	f.reportNoQueryIDs(srv, now)
 	described := slices.Equal(before.ClientPorts(), s.ClientPorts()) && before.waitEvent == s.waitEvent && before.status == s.status && before.Version == s.Version
-	if !described || fo.label == "" {
-		if err := f.kernel.describe(fo.number, s); err != nil {
+	if !described || srv.label == "" {
+		if err := f.kernel.describe(srv.number, s); err != nil {
 			f.failed(s.Server, now, err)
 		}
 	}
@@ -474,8 +476,8 @@ func (f *fleet) account(label, dbSystem string, now time.Time) *account {
 // server, to server="other".
 func (f *fleet) fold(but accountKey, now time.Time) {
 	running := map[accountKey]bool{but: true, {collector.OtherServer, collector.OtherServer}: true}
-	for _, fo := range f.tracked {
-		running[fo.key()] = true
+	for _, srv := range f.tracked {
+		running[srv.key()] = true
 	}
 	var oldest accountKey
 	var found *account
@@ -496,87 +498,87 @@ func (f *fleet) fold(but accountKey, now time.Time) {
 func (f *fleet) toOther(engine string, t *totals, now time.Time) {
 	f.hasOther = true
 	if !server.DBSystem(engine).SpeaksSQL() {
-		t.mixUp()
+		t.mergeCommands()
 	}
 	f.account(collector.OtherServer, collector.OtherServer, now).ended.add(t)
 }
 
 // untrack stops following a server that has ended; what was counted stays with its label.
-func (f *fleet) untrack(fo *trackedServer, now time.Time) {
-	f.drop(fo, now)
+func (f *fleet) untrack(srv *trackedServer, now time.Time) {
+	f.drop(srv, now)
 	level := slog.LevelInfo
-	if fo.label == "" {
+	if srv.label == "" {
 		level = slog.LevelDebug // it never came up
 	}
-	f.log.Log(context.Background(), level, "a database server ended", "server", fo.label, "pid", fo.PID)
+	f.log.Log(context.Background(), level, "a database server ended", "server", srv.label, "pid", srv.PID)
 }
 
 // excluded reports whether a server is not to be followed. One without series of its own is meant by the name that it
 // would have.
-func (f *fleet) excluded(fo *trackedServer) bool {
-	label := fo.label
-	if fo.number == otherNumber {
-		w := f.candidate(fo)
-		if label = w.name; w.provisional {
+func (f *fleet) excluded(srv *trackedServer) bool {
+	label := srv.label
+	if srv.number == otherNumber {
+		cand := f.candidate(srv)
+		if label = cand.name; cand.provisional {
 			label = ""
 		}
 	}
-	return fo.pod.UID != "" && f.pods[fo.pod.UID].Unfollowed || f.deny != nil && label != "" && f.deny.MatchString(label)
+	return srv.pod.UID != "" && f.pods[srv.pod.UID].Unfollowed || f.deny != nil && label != "" && f.deny.MatchString(label)
 }
 
 // exclude stops following a server that runs. Nothing of it is reported but, of one without series of its own, what it
 // did until then.
-func (f *fleet) exclude(fo *trackedServer, now time.Time) {
-	if err := f.kernel.forget(fo.Server, fo.number); err != nil {
-		f.failed(fo.Server, now, err)
+func (f *fleet) exclude(srv *trackedServer, now time.Time) {
+	if err := f.kernel.forget(srv.Server, srv.number); err != nil {
+		f.failed(srv.Server, now, err)
 		return
 	}
-	f.denied[fo.ID] = true
-	f.drop(fo, now)
-	if fo.number != otherNumber {
-		delete(f.accounts, fo.key())
+	f.denied[srv.ID] = true
+	f.drop(srv, now)
+	if srv.number != otherNumber {
+		delete(f.accounts, srv.key())
 	}
-	f.log.Info("a database server is left out", "server", fo.label, "db_system", fo.DBSystem, "pid", fo.PID)
+	f.log.Info("a database server is left out", "server", srv.label, "db_system", srv.DBSystem, "pid", srv.PID)
 }
 
 // drop gives up a server's number; what was counted stays with its label.
-func (f *fleet) drop(fo *trackedServer, now time.Time) {
-	delete(f.tracked, fo.ID)
-	if fo.tls {
-		f.unwanted = append(f.unwanted, fo.probed)
+func (f *fleet) drop(srv *trackedServer, now time.Time) {
+	delete(f.tracked, srv.ID)
+	if srv.tls {
+		f.unwanted = append(f.unwanted, srv.probed)
 	}
-	if fo.number == otherNumber {
+	if srv.number == otherNumber {
 		return
 	}
-	f.drain(fo, now)
-	t, err := f.kernel.read(fo.number)
+	f.drain(srv, now)
+	t, err := f.kernel.read(srv.number)
 	if err != nil {
-		f.failed(fo.Server, now, err)
+		f.failed(srv.Server, now, err)
 	}
-	if !t.nothing() {
-		if fo.label == "" {
-			fo.candidate = f.candidate(fo)
-			fo.label = f.apart(fo, false)
+	if !t.isZero() {
+		if srv.label == "" {
+			srv.candidate = f.candidate(srv)
+			srv.label = f.uniqueLabel(srv, false)
 		}
-		f.account(fo.label, string(fo.DBSystem), now).ended.add(&t)
-	} else if a := f.accounts[fo.key()]; a != nil && a.ended.nothing() {
+		f.account(srv.label, string(srv.DBSystem), now).ended.add(&t)
+	} else if a := f.accounts[srv.key()]; a != nil && a.ended.isZero() {
 		// It never had a statement: nothing is to be scraped any more.
-		delete(f.accounts, fo.key())
+		delete(f.accounts, srv.key())
 	}
-	if a := f.accounts[fo.key()]; a != nil && fo.pod.UID == "" {
-		a.owner = fo.identity()
+	if a := f.accounts[srv.key()]; a != nil && srv.pod.UID == "" {
+		a.owner = srv.identity()
 	}
-	if err := f.kernel.clear(fo.number); err != nil {
-		f.failed(fo.Server, now, err)
+	if err := f.kernel.clear(srv.number); err != nil {
+		f.failed(srv.Server, now, err)
 	}
-	fo.seen = nil
-	f.retire(fo)
+	srv.seen = nil
+	f.retire(srv)
 }
 
 func (f *fleet) failed(s server.Server, now time.Time, err error) {
 	label := ""
-	if fo := f.tracked[s.ID]; fo != nil {
-		label = fo.label
+	if srv := f.tracked[s.ID]; srv != nil {
+		label = srv.label
 	}
 	if label == "" {
 		label = f.claimed(s) // it is not decided yet
@@ -602,13 +604,13 @@ func (f *fleet) failed(s server.Server, now time.Time, err error) {
 // check lists the servers for --check.
 func (f *fleet) check() []exporterkit.CheckResult {
 	var results []exporterkit.CheckResult
-	for _, fo := range f.tracked {
-		label := fo.label
+	for _, srv := range f.tracked {
+		label := srv.label
 		if label == "" {
-			label = fo.DefaultName()
+			label = srv.DefaultName()
 		}
 		results = append(results, exporterkit.CheckResult{Part: "query: server " + label,
-			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", fo.DBSystem, fo.Version, fo.PID))})
+			Note: strings.TrimSpace(fmt.Sprintf("%s %s, PID %d", srv.DBSystem, srv.Version, srv.PID))})
 	}
 	slices.SortFunc(results, func(a, b exporterkit.CheckResult) int { return strings.Compare(a.Part, b.Part) })
 	return results

@@ -38,8 +38,8 @@ type fakeKernel struct {
 	wakes bool
 	// costs is what following a server costs, by number.
 	costs map[uint32]time.Duration
-	// queries are a server's places, by number; retired and emptied are those of the calls.
-	queries          map[uint32][]place
+	// queries are a server's entries, by number; retired and emptied are those of the calls.
+	queries          map[uint32][]entry
 	retired, emptied []uint32
 }
 
@@ -51,7 +51,7 @@ func (k *fakeKernel) forget(s server.Server, number uint32) error {
 	return nil
 }
 
-func (k *fakeKernel) leaveWakes() error {
+func (k *fakeKernel) detachWakes() error {
 	k.wakes = false
 	return nil
 }
@@ -66,11 +66,11 @@ func (k *fakeKernel) unmarked(number uint32) (uint64, error) { return k.missed[n
 
 func (k *fakeKernel) snapshot() (snapshot, error) {
 	k.walks++
-	var c snapshot
+	var snap snapshot
 	for number, n := range k.marked {
-		c.tasks[number] = n
+		snap.tasks[number] = n
 	}
-	return c, nil
+	return snap, nil
 }
 
 func (k *fakeKernel) describe(number uint32, s observation) error {
@@ -78,7 +78,7 @@ func (k *fakeKernel) describe(number uint32, s observation) error {
 	return nil
 }
 
-func (k *fakeKernel) places(number uint32) ([]place, error) { return k.queries[number], nil }
+func (k *fakeKernel) entries(number uint32) ([]entry, error) { return k.queries[number], nil }
 
 func (k *fakeKernel) retire(_, index uint32) error {
 	k.retired = append(k.retired, index)
@@ -109,7 +109,7 @@ func (k *fakeKernel) read(number uint32) (totals, error) {
 func testFleet(limit int) (*fleet, *fakeKernel) {
 	k := &fakeKernel{refuse: map[int]error{}, selects: map[uint32]uint64{}, ports: map[uint32][]uint16{},
 		waits: map[uint32]uint64{}, missed: map[uint32]uint64{}, adopted: map[int]int{}, marked: map[uint32]uint64{},
-		costs: map[uint32]time.Duration{}, queries: map[uint32][]place{}}
+		costs: map[uint32]time.Duration{}, queries: map[uint32][]entry{}}
 	return newFleet(slog.New(slog.DiscardHandler), k, limit), k
 }
 
@@ -119,8 +119,8 @@ func running(pid int, name string, ports ...uint16) observation {
 
 func (f *fleet) labels() []string {
 	var l []string
-	for _, fo := range f.tracked {
-		l = append(l, fo.label)
+	for _, srv := range f.tracked {
+		l = append(l, srv.label)
 	}
 	slices.Sort(l)
 	return l
@@ -387,7 +387,7 @@ func TestFleetTLS(t *testing.T) {
 }
 
 // What timed out is retried soon: the TLS library, where the server writes what it waits for, and where its files are.
-func TestFleetAsksAgain(t *testing.T) {
+func TestFleetReadsAgain(t *testing.T) {
 	for _, passing := range []error{untrusted.ErrUnanswered, untrusted.ErrTooMany} {
 		f, k := testFleet(2)
 		s := running(1, "a", 1)
@@ -407,17 +407,17 @@ func TestFleetAsksAgain(t *testing.T) {
 		s.waitEvent, s.noWaitEvent = 0x1234, nil
 		s.places, s.noPlaces = nil, fmt.Errorf("devices: %w", passing)
 		f.update([]observation{s}, soon)
-		fo := f.tracked[s.ID]
-		if len(f.wanted) != 2 || k.waits[fo.number] != 0x1234 {
-			t.Errorf("%v: %d probes wanted, it shows what it waits for at %#x", passing, len(f.wanted), k.waits[fo.number])
+		srv := f.tracked[s.ID]
+		if len(f.wanted) != 2 || k.waits[srv.number] != 0x1234 {
+			t.Errorf("%v: %d probes wanted, it shows what it waits for at %#x", passing, len(f.wanted), k.waits[srv.number])
 		}
 		f.probed(s.Server, fileID{}, fmt.Errorf("library: %w", passing), soon)
 		f.update([]observation{s}, soon)
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 3 {
 			t.Errorf("%v again: failures %+v, want it reported once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
-		if len(fo.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
-			t.Errorf("%v: places %+v: want what was known, and to query again", passing, fo.places)
+		if len(srv.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
+			t.Errorf("%v: places %+v: want what was known, and to query again", passing, srv.places)
 		}
 		s.noPlaces = nil
 		f.probed(s.Server, fileID{inode: 7}, nil, soon)
@@ -429,7 +429,7 @@ func TestFleetAsksAgain(t *testing.T) {
 }
 
 // What is requested once is not requested again, unless it timed out.
-func TestWaitEventIsAskedForAgain(t *testing.T) {
+func TestWaitEventIsReadAgain(t *testing.T) {
 	f, _ := testFleet(2)
 	q := &query{fleet: f, calls: untrusted.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
 	s := running(os.Getpid(), "a", 1)
@@ -519,12 +519,12 @@ func TestFleetSomePorts(t *testing.T) {
 	s := running(1, "a", 5432, 6432)
 	s.DataDirectory = "/data"
 	f.update([]observation{s}, begin)
-	fo := f.tracked[s.ID]
+	srv := f.tracked[s.ID]
 	some := s
 	some.Ports, some.MorePorts = []uint16{6432}, true
 	f.update([]observation{some}, begin.Add(time.Second))
-	if want := []uint16{5432, 6432}; !slices.Equal(fo.Ports, want) || !slices.Equal(k.ports[fo.number], want) {
-		t.Errorf("ports %v, the kernel knows %v; want %v", fo.Ports, k.ports[fo.number], want)
+	if want := []uint16{5432, 6432}; !slices.Equal(srv.Ports, want) || !slices.Equal(k.ports[srv.number], want) {
+		t.Errorf("ports %v, the kernel knows %v; want %v", srv.Ports, k.ports[srv.number], want)
 	}
 	if !f.due(s.ID, begin.Add(time.Second+lookAgain/10)) {
 		t.Error("it is not looked at again soon")
@@ -532,8 +532,8 @@ func TestFleetSomePorts(t *testing.T) {
 	one := s
 	one.Ports = []uint16{6432}
 	f.update([]observation{one}, begin.Add(time.Minute))
-	if !slices.Equal(fo.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
-		t.Errorf("by a whole look ports %v, want %v", fo.Ports, one.Ports)
+	if !slices.Equal(srv.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
+		t.Errorf("by a whole look ports %v, want %v", srv.Ports, one.Ports)
 	}
 }
 

@@ -35,11 +35,11 @@ const (
 	DefaultTop = 10
 	// MaxTop bounds the queries of a server that have series: each has ten.
 	MaxTop = 256
-	// placesEach is how many queries are tracked for each that has series.
-	placesEach = 4
-	// drainInterval is how often the kernel's counts are read, beside scrapes, and places made free.
+	// entriesEach is how many queries are tracked for each that has series.
+	entriesEach = 4
+	// drainInterval is how often the kernel's counts are read, beside scrapes, and entries made free.
 	drainInterval = 5 * time.Second
-	// retireTime is for how long a place that is to be emptied waits for programs that still count there.
+	// retireTime is for how long an entry that is to be emptied waits for programs that still count there.
 	retireTime = time.Second
 	// relistInterval is how often queries take others' series, and one in relistShare of the series goes to another
 	// query then, at the most. The other one must have so many times the time.
@@ -72,32 +72,32 @@ var (
 		[]string{"server", "db_system"}, nil)
 )
 
-// queryPlaces is how many queries of a server the kernel tracks where so many have series: a power of two, or 0.
-func queryPlaces(top int) uint32 {
+// queryEntries is how many queries of a server the kernel tracks where so many have series: a power of two, or 0.
+func queryEntries(top int) uint32 {
 	if top == 0 {
 		return 0
 	}
-	return 1 << bits.Len32(uint32(top*placesEach)-1)
+	return 1 << bits.Len32(uint32(top*entriesEach)-1)
 }
 
-// place is where the kernel counts one query of a server.
-type place struct {
+// entry is an entry of the kernel's hash table in which it counts a server's queries (bpf/query/query_id.h).
+type entry struct {
 	index   uint32
 	id      uint64
 	amounts bpf.QueryPerQuery
 }
 
-// seenPlace is a place as it was last.
-type seenPlace struct {
+// seenEntry is an entry as it was at the latest look.
+type seenEntry struct {
 	id      uint64
 	amounts bpf.QueryPerQuery
-	// retired is when it was made unknown to the programs, if it was.
+	// retired is when the programs began to ignore it, or zero.
 	retired time.Time
 }
 
 // queries are those of one server label.
 type queries struct {
-	// tracked are those that have a place or series. Of these listed have series; what these have had counted, also
+	// tracked are those that have an entry or series. Of these listed have series; what these have had counted, also
 	// those that are not listed any more, is in inListed.
 	tracked  map[uint64]*trackedQuery
 	listed   int
@@ -105,12 +105,12 @@ type queries struct {
 	// other is what the server has beyond that.
 	other bpf.QueryPerQuery
 	began time.Time
-	// floor is the most time that a query had that is not tracked any more, and unplaced the time of statements without
-	// a place, in nanoseconds; both fade as the queries' own. unplacedBefore is what the kernel had counted of the
-	// latter.
-	floor, unplaced float64
-	unplacedBefore  uint64
-	relisted        time.Time
+	// floor is the most time that a query had that is not tracked any more. untracked is the time of statements whose
+	// query found no free entry. Both are in nanoseconds and fade as the queries' own time. untrackedBefore is what the
+	// kernel had counted of the latter.
+	floor, untracked float64
+	untrackedBefore  uint64
+	relisted         time.Time
 }
 
 // trackedQuery is one query.
@@ -146,10 +146,10 @@ func (q *queries) add(id uint64, n *bpf.QueryPerQuery, top int, now time.Time) {
 
 func (t *trackedQuery) list(now time.Time) { t.series, t.listed = &bpf.QueryPerQuery{}, now }
 
-// forget ends to track the queries that have neither series nor one of these places.
-func (q *queries) forget(placed map[uint64]bool) {
+// forget ends to track the queries that have neither series nor one of these entries.
+func (q *queries) forget(withEntry map[uint64]bool) {
 	for id, t := range q.tracked {
-		if t.series == nil && !placed[id] {
+		if t.series == nil && !withEntry[id] {
 			q.floor = max(q.floor, t.time+t.doubt)
 			delete(q.tracked, id)
 		}
@@ -165,11 +165,11 @@ func (q *queries) rest(all *totals) {
 			sum.Slots[nativehist.CoarseSlot(slot)] += n
 		}
 	}
-	combineQuery(&sum, &q.inListed, less)
+	combineQuery(&sum, &q.inListed, saturatingSub)
 	combineQuery(&q.other, &sum, func(before, now uint64) uint64 { return max(before, now) })
-	unplaced := all.lost[bpf.QueryLossNO_ID_PLACE_NS]
-	q.unplaced += float64(less(unplaced, q.unplacedBefore))
-	q.unplacedBefore = unplaced
+	untracked := all.lost[bpf.QueryLossNO_ID_PLACE_NS]
+	q.untracked += float64(saturatingSub(untracked, q.untrackedBefore))
+	q.untrackedBefore = untracked
 }
 
 // relist lets the past fade, and gives series to the queries with the most time, from those with the least.
@@ -181,7 +181,7 @@ func (q *queries) relist(now time.Time, top int) {
 	q.relisted = now
 	left := math.Exp2(-float64(passed) / float64(halfLife))
 	q.floor *= left
-	q.unplaced *= left
+	q.untracked *= left
 	byTime := slices.SortedFunc(maps.Values(q.tracked), func(a, b *trackedQuery) int { return cmp.Compare(b.time, a.time) })
 	for _, t := range byTime {
 		t.time *= left
@@ -204,75 +204,75 @@ func (q *queries) relist(now time.Time, top int) {
 }
 
 // drain takes over what the kernel has counted of a server's queries, and makes room for further ones.
-func (f *fleet) drain(fo *trackedServer, now time.Time) {
-	a := f.accounts[fo.key()]
-	if f.top == 0 || fo.number == otherNumber || fo.DBSystem != server.PostgreSQL || a == nil {
+func (f *fleet) drain(srv *trackedServer, now time.Time) {
+	a := f.accounts[srv.key()]
+	if f.top == 0 || srv.number == otherNumber || srv.DBSystem != server.PostgreSQL || a == nil {
 		return
 	}
 	if a.queries == nil {
 		a.queries = newQueries(now)
 	}
-	if fo.status == 0 || fo.StatusSize() == 0 {
+	if srv.status == 0 || srv.StatusSize() == 0 {
 		return
 	}
-	if err := f.takePlaces(fo, a.queries, now); err != nil {
-		f.failed(fo.Server, now, fmt.Errorf("its queries: %w", err))
+	if err := f.takeEntries(srv, a.queries, now); err != nil {
+		f.failed(srv.Server, now, fmt.Errorf("its queries: %w", err))
 	}
 	a.queries.relist(now, f.top)
 }
 
-func (f *fleet) takePlaces(fo *trackedServer, q *queries, now time.Time) error {
-	places, err := f.kernel.places(fo.number)
+func (f *fleet) takeEntries(srv *trackedServer, q *queries, now time.Time) error {
+	entries, err := f.kernel.entries(srv.number)
 	if err != nil {
 		return err
 	}
-	if fo.seen == nil {
-		fo.seen = map[uint32]*seenPlace{}
+	if srv.seen == nil {
+		srv.seen = map[uint32]*seenEntry{}
 	}
-	var grown []place
-	for _, p := range places {
-		seen := fo.seen[p.index]
+	var grown []entry
+	for _, p := range entries {
+		seen := srv.seen[p.index]
 		if seen == nil {
-			// The programs do not come to its earlier places any more.
-			for index, other := range fo.seen {
+			// The programs do not find its earlier entries any more.
+			for index, other := range srv.seen {
 				if other.id == p.id && other.retired.IsZero() {
-					if err := f.retirePlace(fo, index, now); err != nil {
+					if err := f.retireEntry(srv, index, now); err != nil {
 						return err
 					}
 				}
 			}
-			seen = &seenPlace{id: p.id}
-			fo.seen[p.index] = seen
+			seen = &seenEntry{id: p.id}
+			srv.seen[p.index] = seen
 		}
-		more := place{id: seen.id, amounts: p.amounts}
-		combineQuery(&more.amounts, &seen.amounts, less)
+		more := entry{id: seen.id, amounts: p.amounts}
+		combineQuery(&more.amounts, &seen.amounts, saturatingSub)
 		grown = append(grown, more)
 		seen.amounts = p.amounts
 	}
 	// In this order, so that of new ones those with the most time get what series are free.
-	slices.SortFunc(grown, func(a, b place) int { return cmp.Compare(b.amounts.All.SumNs, a.amounts.All.SumNs) })
+	slices.SortFunc(grown, func(a, b entry) int { return cmp.Compare(b.amounts.All.SumNs, a.amounts.All.SumNs) })
 	for _, p := range grown {
 		if p.amounts.All.Count > 0 {
 			q.add(p.id, &p.amounts, f.top, now)
 		}
 	}
-	for index, seen := range fo.seen {
+	for index, seen := range srv.seen {
 		if seen.retired.IsZero() || now.Sub(seen.retired) < retireTime {
 			continue
 		}
-		if err := f.kernel.empty(fo.number, index); err != nil {
+		if err := f.kernel.empty(srv.number, index); err != nil {
 			return err
 		}
-		delete(fo.seen, index)
+		delete(srv.seen, index)
 	}
-	return f.makeRoom(fo, q, now)
+	return f.makeRoom(srv, q, now)
 }
 
-// makeRoom retires the places of the queries with the least time if few are free.
-func (f *fleet) makeRoom(fo *trackedServer, q *queries, now time.Time) error {
-	all, used := int(queryPlaces(f.top)), 0
+// makeRoom retires the entries of the queries with the least time if few are free.
+func (f *fleet) makeRoom(srv *trackedServer, q *queries, now time.Time) error {
+	all, used := int(queryEntries(f.top)), 0
 	upTo := map[uint32]float64{} // time of those without series
-	for index, seen := range fo.seen {
+	for index, seen := range srv.seen {
 		if !seen.retired.IsZero() {
 			continue
 		}
@@ -288,52 +288,52 @@ func (f *fleet) makeRoom(fo *trackedServer, q *queries, now time.Time) error {
 	}
 	unlisted := slices.SortedFunc(maps.Keys(upTo), func(a, b uint32) int { return cmp.Compare(upTo[a], upTo[b]) })
 	for _, index := range unlisted[:min(len(unlisted), used-all/2)] {
-		if err := f.retirePlace(fo, index, now); err != nil {
+		if err := f.retireEntry(srv, index, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// retirePlace makes a place unknown to the programs.
-func (f *fleet) retirePlace(fo *trackedServer, index uint32, now time.Time) error {
-	err := f.kernel.retire(fo.number, index)
+// retireEntry makes the programs ignore an entry from now on.
+func (f *fleet) retireEntry(srv *trackedServer, index uint32, now time.Time) error {
+	err := f.kernel.retire(srv.number, index)
 	if err == nil {
-		fo.seen[index].retired = now
+		srv.seen[index].retired = now
 	}
 	return err
 }
 
-// drainAll drains all servers, and forgets the queries that no server of theirs has a place for.
+// drainAll drains all servers, and forgets the queries that no server of theirs has an entry for.
 func (f *fleet) drainAll(now time.Time) {
-	placed := map[*account]map[uint64]bool{}
-	drain := func(fo *trackedServer) {
-		f.drain(fo, now)
-		a := f.accounts[fo.key()]
-		if placed[a] == nil {
-			placed[a] = map[uint64]bool{}
+	withEntry := map[*account]map[uint64]bool{}
+	drain := func(srv *trackedServer) {
+		f.drain(srv, now)
+		a := f.accounts[srv.key()]
+		if withEntry[a] == nil {
+			withEntry[a] = map[uint64]bool{}
 		}
-		for _, seen := range fo.seen {
-			placed[a][seen.id] = true
+		for _, seen := range srv.seen {
+			withEntry[a][seen.id] = true
 		}
 	}
-	for _, fo := range f.tracked {
-		drain(fo)
+	for _, srv := range f.tracked {
+		drain(srv)
 	}
 	for _, l := range f.leaving {
 		drain(l.trackedServer)
 	}
 	for _, a := range f.accounts {
 		if a.queries != nil {
-			a.queries.forget(placed[a])
+			a.queries.forget(withEntry[a])
 		}
 	}
 }
 
-// occupied is how many places have a query.
+// occupied is how many entries are in use.
 func (f *fleet) occupied() (n int) {
-	for _, fo := range f.tracked {
-		n += len(fo.seen)
+	for _, srv := range f.tracked {
+		n += len(srv.seen)
 	}
 	return n
 }
@@ -349,16 +349,16 @@ func (q *query) drain() {
 var errNoLayout = errors.New("the layout of its version's status is not known")
 
 // reportNoQueryIDs reports, once, a server whose query identifiers are not read.
-func (f *fleet) reportNoQueryIDs(fo *trackedServer, now time.Time) {
-	err := fo.noStatus
-	if err == nil && fo.status != 0 && fo.Version != "" && fo.StatusSize() == 0 {
-		err = fmt.Errorf("%s %s: %w", fo.DBSystem, fo.Version, errNoLayout)
+func (f *fleet) reportNoQueryIDs(srv *trackedServer, now time.Time) {
+	err := srv.noStatus
+	if err == nil && srv.status != 0 && srv.Version != "" && srv.StatusSize() == 0 {
+		err = fmt.Errorf("%s %s: %w", srv.DBSystem, srv.Version, errNoLayout)
 	}
-	if err == nil || untrusted.Unanswered(err) || fo.noQueryIDs {
+	if err == nil || untrusted.Unanswered(err) || srv.noQueryIDs {
 		return
 	}
-	fo.noQueryIDs = true
-	f.failed(fo.Server, now, fmt.Errorf("its query identifiers are not read: %w", err))
+	srv.noQueryIDs = true
+	f.failed(srv.Server, now, fmt.Errorf("its query identifiers are not read: %w", err))
 }
 
 // send sends the series of a server's queries.
@@ -369,7 +369,7 @@ func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) error {
 			errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed))
 		}
 	}
-	ch <- collector.Gauge(queryIDError, (q.floor+q.unplaced)/1e9, key.label, key.dbSystem)
+	ch <- collector.Gauge(queryIDError, (q.floor+q.untracked)/1e9, key.label, key.dbSystem)
 	return errors.Join(errs...)
 }
 

@@ -264,7 +264,7 @@ func TestQueryIDsBehindPooler(t *testing.T) {
 	}
 }
 
-// Whatever a server's clients send, no more of its queries are tracked than there are places, those listed keep their
+// Whatever a server's clients send, no more of its queries are tracked than there are entries, those listed keep their
 // exact counts, and all add up to the server.
 func TestManyQueryIDs(t *testing.T) {
 	const top, different, operators, connections = 10, 100000, 17, 4
@@ -312,8 +312,8 @@ func TestManyQueryIDs(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.fleet.accounts[accountKey{"many", "postgresql"}]
-	if places := int(queryPlaces(top)); len(a.queries.tracked) > places+top || q.fleet.occupied() > places || a.queries.floor+a.queries.unplaced == 0 {
-		t.Errorf("%d queries are tracked in %d of %d places, floor %v, unplaced %v", len(a.queries.tracked), q.fleet.occupied(), places, a.queries.floor, a.queries.unplaced)
+	if entries := int(queryEntries(top)); len(a.queries.tracked) > entries+top || q.fleet.occupied() > entries || a.queries.floor+a.queries.untracked == 0 {
+		t.Errorf("%d queries are tracked in %d of %d entries, floor %v, untracked %v", len(a.queries.tracked), q.fleet.occupied(), entries, a.queries.floor, a.queries.untracked)
 	}
 }
 
@@ -353,12 +353,12 @@ func TestNoQueryIDs(t *testing.T) {
 				return nil
 			})
 			q.mu.Lock()
-			for _, fo := range q.fleet.tracked {
-				if fo.label != name {
+			for _, srv := range q.fleet.tracked {
+				if srv.label != name {
 					continue
 				}
-				q.fleet.kernel = misread{q.kernel, fo.number, c.wrong}
-				if err := q.fleet.kernel.describe(fo.number, fo.observation); err != nil {
+				q.fleet.kernel = misread{q.kernel, srv.number, c.wrong}
+				if err := q.fleet.kernel.describe(srv.number, srv.observation); err != nil {
 					t.Error(err)
 				}
 			}
@@ -407,7 +407,7 @@ func fleetOfQueries(top int) (f *fleet, k *fakeKernel, number uint32) {
 	return f, k, f.tracked[s.ID].number
 }
 
-// counts is a place's amounts.
+// counts is an entry's amounts.
 func counts(n, ns uint64) bpf.QueryPerQuery {
 	return bpf.QueryPerQuery{All: bpf.QueryAmounts{Count: n, SumNs: ns}}
 }
@@ -428,13 +428,13 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 		return l
 	}
 	at := begin
-	look := func(passed time.Duration, places ...place) {
+	look := func(passed time.Duration, entries ...entry) {
 		t.Helper()
 		at = at.Add(passed)
-		k.queries[number] = places
+		k.queries[number] = entries
 		f.drainAll(at)
 		var all totals
-		for _, p := range places {
+		for _, p := range entries {
 			combine(&all.commands[0].All, &p.amounts.All, plus)
 		}
 		before := a.queries.other.All.Count
@@ -443,41 +443,41 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 			t.Errorf("other has fallen from %d to %d", before, a.queries.other.All.Count)
 		}
 	}
-	look(0, place{0, 11, counts(1, 100)}, place{1, 12, counts(1, 200)}, place{2, 13, counts(5, 50)})
+	look(0, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(1, 200)}, entry{2, 13, counts(5, 50)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.All.Count != 5 {
 		t.Errorf("at first %v, other %d", got, a.queries.other.All.Count)
 	}
 	// It has more time than the least, but not twice as much; and not before its turn.
-	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(6, 190)})
-	look(relistInterval/2, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(7, 1000)})
+	look(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(6, 190)})
+	look(relistInterval/2, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(7, 1000)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 2}) {
 		t.Errorf("before the turn %v", got)
 	}
-	look(relistInterval, place{0, 11, counts(1, 100)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(8, 1100)})
-	look(1, place{0, 11, counts(3, 120)}, place{1, 12, counts(2, 300)}, place{2, 13, counts(9, 1200)})
+	look(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(8, 1100)})
+	look(1, entry{0, 11, counts(3, 120)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(9, 1200)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.All.Count != 8+2 {
 		t.Errorf("after the turn %v, other %d", got, a.queries.other.All.Count)
 	}
 }
 
-// With few places left those of the queries with the least time become free: at first no program counts there any more,
-// then they are emptied. What such a query had bounds the error of one that comes anew.
+// With few entries left those of the queries with the least time become free: at first no program counts there any
+// more, then they are emptied. What such a query had bounds the error of one that comes anew.
 func TestQueryIDsMakeRoom(t *testing.T) {
 	const top = 8
 	f, k, number := fleetOfQueries(top)
 	a := f.accounts[accountKey{"a", "postgresql"}]
-	all := int(queryPlaces(top))
-	var places []place
+	all := int(queryEntries(top))
+	var entries []entry
 	for i := range all*3/4 + 1 {
-		places = append(places, place{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
+		entries = append(entries, entry{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
 	}
-	k.queries[number] = places
+	k.queries[number] = entries
 	f.drainAll(begin)
 	retired := all*3/4 + 1 - all/2
 	if len(k.retired) != retired || k.retired[0] != uint32(all*3/4) || len(k.emptied) != 0 {
 		t.Fatalf("retired %v, emptied %v", k.retired, k.emptied)
 	}
-	k.queries[number][all*3/4].id = retiredPlace
+	k.queries[number][all*3/4].id = retiredEntry
 	k.queries[number][all*3/4].amounts = counts(2, 5000) // a program was still counting
 	f.drainAll(begin.Add(retireTime / 2))
 	if len(k.emptied) != 0 {
@@ -487,38 +487,38 @@ func TestQueryIDsMakeRoom(t *testing.T) {
 	if len(k.emptied) != retired || a.queries.floor < 5000 || len(a.queries.tracked) != all/2 {
 		t.Errorf("emptied %v, floor %v, %d tracked", k.emptied, a.queries.floor, len(a.queries.tracked))
 	}
-	k.queries[number] = append(places[:all/2:all/2], place{60, 999, counts(1, 10)})
+	k.queries[number] = append(entries[:all/2:all/2], entry{60, 999, counts(1, 10)})
 	f.drainAll(begin.Add(2 * retireTime))
 	if got := a.queries.tracked[999]; got == nil || got.doubt != a.queries.floor || got.series != nil {
 		t.Errorf("a new one: %+v", got)
 	}
 }
 
-// No place is kept for good by a query that is not tracked, and no query keeps two.
-func TestQueryIDsLeakNoPlaces(t *testing.T) {
+// No entry is kept for good by a query that is not tracked, and no query keeps two.
+func TestQueryIDsLeakNoEntries(t *testing.T) {
 	const top = 2
-	all := int(queryPlaces(top))
-	full := func() (places []place) {
+	all := int(queryEntries(top))
+	full := func() (entries []entry) {
 		for i := range all*3/4 + 1 {
-			places = append(places, place{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
+			entries = append(entries, entry{uint32(i), uint64(100 + i), counts(1, uint64(1000-i))})
 		}
-		return places
+		return entries
 	}
 	least := uint64(100 + all*3/4)
 	t.Run("a retired query that runs once more", func(t *testing.T) {
 		f, k, number := fleetOfQueries(top)
 		k.queries[number] = full()
 		f.drainAll(begin)
-		again := place{uint32(all - 1), least, counts(1, 1)}
+		again := entry{uint32(all - 1), least, counts(1, 1)}
 		k.queries[number] = append(k.queries[number], again)
-		f.drainAll(begin.Add(retireTime)) // its place of before is emptied
+		f.drainAll(begin.Add(retireTime)) // its entry of before is emptied
 		if q := f.accounts[accountKey{"a", "postgresql"}].queries; q.tracked[least] == nil {
-			t.Error("a query with a place is not tracked")
+			t.Error("a query with an entry is not tracked")
 		}
 		k.queries[number], k.retired = append(full()[:all*3/4], again), nil
 		f.drainAll(begin.Add(retireTime))
 		if !slices.Contains(k.retired, again.index) {
-			t.Errorf("retired %v, without its second place", k.retired)
+			t.Errorf("retired %v, without its second entry", k.retired)
 		}
 	})
 	t.Run("a query that nobody tracks", func(t *testing.T) {
@@ -530,11 +530,11 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 			t.Errorf("retired %v", k.retired)
 		}
 	})
-	t.Run("a listed query in an earlier place", func(t *testing.T) {
+	t.Run("a listed query in an earlier entry", func(t *testing.T) {
 		f, k, number := fleetOfQueries(top)
-		k.queries[number] = []place{{3, 11, counts(1, 100)}}
+		k.queries[number] = []entry{{3, 11, counts(1, 100)}}
 		f.drainAll(begin)
-		k.queries[number] = []place{{1, 11, counts(1, 50)}, {3, 11, counts(1, 100)}}
+		k.queries[number] = []entry{{1, 11, counts(1, 50)}, {3, 11, counts(1, 100)}}
 		f.drainAll(begin)
 		if q := f.accounts[accountKey{"a", "postgresql"}].queries; !slices.Equal(k.retired, []uint32{3}) || q.tracked[11].series.All.Count != 2 {
 			t.Errorf("retired %v, %+v", k.retired, q.tracked[11].series)
@@ -543,28 +543,28 @@ func TestQueryIDsLeakNoPlaces(t *testing.T) {
 	t.Run("two servers of one label", func(t *testing.T) {
 		f, k, number := fleetOfQueries(top)
 		old := f.tracked[running(1, "a").ID]
-		k.queries[number], k.marked[number] = []place{{0, 11, counts(1, 100)}, {1, 12, counts(1, 90)}, {2, 13, counts(1, 80)}}, 1
+		k.queries[number], k.marked[number] = []entry{{0, 11, counts(1, 100)}, {1, 12, counts(1, 90)}, {2, 13, counts(1, 80)}}, 1
 		k.selects[number] = 3
 		f.drainAll(begin)
 		next := running(2, "a", 5432)
 		next.status, next.Version = old.status, old.Version
 		f.update([]observation{next}, begin)
-		k.queries[number] = []place{{0, 13, counts(1, 80)}}
-		k.queries[f.tracked[next.ID].number] = []place{{2, 13, counts(1, 80)}}
+		k.queries[number] = []entry{{0, 13, counts(1, 80)}}
+		k.queries[f.tracked[next.ID].number] = []entry{{2, 13, counts(1, 80)}}
 		q := f.accounts[accountKey{"a", "postgresql"}].queries
 		f.drainAll(begin)
 		f.release(f.leaving[0], begin)
 		f.leaving = nil
 		f.drainAll(begin)
 		if q.tracked[13] == nil {
-			t.Error("the end of a server forgot what the next one has a place for")
+			t.Error("the end of a server forgot what the next one has an entry for")
 		}
 		k.queries[f.tracked[next.ID].number] = nil
 		f.tracked[next.ID].seen = nil
 		q.tracked[11].series = nil // another one took it
 		f.drainAll(begin)
 		if q.tracked[11] != nil {
-			t.Error("a query without a place and series is tracked")
+			t.Error("a query without an entry and series is tracked")
 		}
 	})
 }

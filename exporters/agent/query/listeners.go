@@ -19,8 +19,8 @@ const (
 	// many the first one does: most nodes have fewer, so that --check names what listens in all of them.
 	namespacesAtOnce  = 16
 	namespacesAtStart = 256
-	// maxStrangersNamed bounds the programs that --check names.
-	maxStrangersNamed = 10
+	// maxUnknownListenersNamed bounds the programs that --check names.
+	maxUnknownListenersNamed = 10
 )
 
 // unknownListeners are programs that listen where database servers do and that nobody knows: what a list of names of programs
@@ -29,7 +29,7 @@ type unknownListeners struct {
 	listeners *server.Listeners
 
 	mu    sync.Mutex
-	found server.Strangers
+	found server.UnknownListeners
 	err   error
 }
 
@@ -59,14 +59,14 @@ func (s *unknownListeners) send(ch chan<- prometheus.Metric, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := map[string]int{collector.ReasonNamespace: s.found.Beyond}
-	for _, engine := range server.Ports() {
+	for _, engine := range server.SystemsWithDefaultPort() {
 		counts[string(engine)] = 0
 	}
 	for _, l := range s.found.Listeners {
 		counts[string(l.DBSystem)]++
 	}
 	collector.SendUnidentified(ch, node, collector.KindListener, counts)
-	collector.SendUnidentified(ch, node, collector.KindLine, map[string]int{collector.ReasonTCP: s.found.Unread})
+	collector.SendUnidentified(ch, node, collector.KindLine, map[string]int{collector.ReasonTCP: s.found.IncompleteNamespaces})
 }
 
 // check names them.
@@ -78,7 +78,7 @@ func (s *unknownListeners) check() exporterkit.CheckResult {
 	switch all := s.found.Listeners; {
 	case len(all) > 0:
 		var names []string
-		for _, l := range all[:min(len(all), maxStrangersNamed)] {
+		for _, l := range all[:min(len(all), maxUnknownListenersNamed)] {
 			names = append(names, l.String())
 		}
 		if more := len(all) - len(names); more > 0 {

@@ -32,9 +32,9 @@ func (o onlyUnknownListeners) Update(ch chan<- prometheus.Metric) error {
 
 // Programs that listen on a database's port and are unknown are exported by the engine whose port it is, logged once
 // and at debug only, and named by --check, no more than some of them.
-func TestStrangersExported(t *testing.T) {
+func TestUnknownListenersExported(t *testing.T) {
 	proc := t.TempDir()
-	const programs = maxStrangersNamed + 3
+	const programs = maxUnknownListenersNamed + 3
 	for i := range programs {
 		pid := fmt.Sprint(100 + i)
 		dir := filepath.Join(proc, pid)
@@ -73,7 +73,7 @@ func TestStrangersExported(t *testing.T) {
 		t.Fatalf("--check has %+v", check)
 	}
 	text := check.Err.Error()
-	if strings.Count(text, " listens on port ") != maxStrangersNamed || !strings.HasPrefix(text, "process 100 (a) mystery) listens on port 5432 of postgresql; ") || !strings.HasSuffix(text, "; and 4 more") {
+	if strings.Count(text, " listens on port ") != maxUnknownListenersNamed || !strings.HasPrefix(text, "process 100 (a) mystery) listens on port 5432 of postgresql; ") || !strings.HasSuffix(text, "; and 4 more") {
 		t.Errorf("--check has %q", text)
 	}
 }

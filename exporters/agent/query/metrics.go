@@ -117,20 +117,20 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 		ended := a.ended
 		sums[key] = &ended
 	}
-	add := func(fo *trackedServer) {
-		if fo.label == "" || fo.number == otherNumber {
+	add := func(srv *trackedServer) {
+		if srv.label == "" || srv.number == otherNumber {
 			return
 		}
-		t, err := f.kernel.read(fo.number)
+		t, err := f.kernel.read(srv.number)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("server %s: %w", fo.label, err))
-			delete(sums, fo.key())
-		} else if sum := sums[fo.key()]; sum != nil {
+			problems = append(problems, fmt.Errorf("server %s: %w", srv.label, err))
+			delete(sums, srv.key())
+		} else if sum := sums[srv.key()]; sum != nil {
 			sum.add(&t)
 		}
 	}
-	for _, fo := range f.tracked {
-		add(fo)
+	for _, srv := range f.tracked {
+		add(srv)
 	}
 	for _, l := range f.leaving {
 		add(l.trackedServer)
@@ -162,33 +162,33 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 		volumes, _ = o.Volumes.Known()
 	}
 	unidentified := map[string]int{collector.ReasonDataDirectory: 0, collector.ReasonDevice: 0, collector.ReasonVolume: 0}
-	for _, fo := range f.tracked {
-		if fo.label == "" {
+	for _, srv := range f.tracked {
+		if srv.label == "" {
 			continue // its statements are counted, and reported once it has a name
 		}
-		if reason := fo.unidentified(volumes); reason != "" {
+		if reason := srv.unidentified(volumes); reason != "" {
 			unidentified[reason]++
 		}
-		if fo.number != otherNumber {
-			f.sendInfo(ch, fo, o.Node)
-			f.sendEndpoints(ch, fo, o.Node)
+		if srv.number != otherNumber {
+			f.sendInfo(ch, srv, o.Node)
+			f.sendEndpoints(ch, srv, o.Node)
 		}
-		fo.sendVolumes(ch, volumes, o.Node)
+		srv.sendVolumes(ch, volumes, o.Node)
 	}
 	collector.SendUnidentified(ch, o.Node, collector.KindServer, unidentified)
 	for key, t := range sums {
-		created := f.accounts[key]
-		if created == nil {
+		account := f.accounts[key]
+		if account == nil {
 			continue
 		}
-		if err := t.send(ch, key, created, o.Tracing.On()); err != nil {
+		if err := t.send(ch, key, account, o.Tracing.On()); err != nil {
 			problems = append(problems, err)
 		}
 		if f.top > 0 && key.dbSystem == string(server.PostgreSQL) {
 			t.sendNoQueryIDs(ch, key)
 		}
-		if created.queries != nil {
-			if err := created.queries.send(ch, key); err != nil {
+		if account.queries != nil {
+			if err := account.queries.send(ch, key); err != nil {
 				problems = append(problems, err)
 			}
 		}
@@ -212,21 +212,21 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 }
 
 // sendInfo reports who a server is.
-func (f *fleet) sendInfo(ch chan<- prometheus.Metric, fo *trackedServer, node string) {
+func (f *fleet) sendInfo(ch chan<- prometheus.Metric, srv *trackedServer, node string) {
 	var p pod.Pod
 	var uid string
-	if known := f.podOf(fo); known != nil {
-		p, uid = *known, fo.pod.UID
+	if known := f.podOf(srv); known != nil {
+		p, uid = *known, srv.pod.UID
 	}
-	ch <- collector.Gauge(serverInfo, 1, fo.label, string(fo.DBSystem), node, fo.Version, fo.DataDirectory,
-		p.Namespace, p.Name, uid, p.Container(fo.pod.Container), p.OwnerKind, p.Owner)
+	ch <- collector.Gauge(serverInfo, 1, srv.label, string(srv.DBSystem), node, srv.Version, srv.DataDirectory,
+		p.Namespace, p.Name, uid, p.Container(srv.pod.Container), p.OwnerKind, p.Owner)
 }
 
 // sendFollowed reports how many tasks of each server are followed, by a snapshot.
 func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.MaxServers + 1]uint64) {
-	for _, fo := range f.tracked {
-		if fo.label != "" && fo.number != otherNumber {
-			ch <- collector.Gauge(queryProcesses, float64(followed[fo.number]), fo.label, string(fo.DBSystem))
+	for _, srv := range f.tracked {
+		if srv.label != "" && srv.number != otherNumber {
+			ch <- collector.Gauge(queryProcesses, float64(followed[srv.number]), srv.label, string(srv.DBSystem))
 		}
 	}
 	if f.hasOther {
@@ -236,9 +236,9 @@ func (f *fleet) sendFollowed(ch chan<- prometheus.Metric, followed [collector.Ma
 
 // sendUncounted reports for how long processes worked on what was not counted.
 func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
-	for _, fo := range f.tracked {
-		if fo.label != "" && fo.number != otherNumber {
-			ch <- collector.Counter(queryUncounted, float64(fo.uncounted)/1e9, fo.label, string(fo.DBSystem))
+	for _, srv := range f.tracked {
+		if srv.label != "" && srv.number != otherNumber {
+			ch <- collector.Counter(queryUncounted, float64(srv.uncounted)/1e9, srv.label, string(srv.DBSystem))
 		}
 	}
 	if f.hasOther {
@@ -247,11 +247,11 @@ func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 }
 
 // unidentified returns why it is not known on which volume a server's data is; empty if it is.
-func (fo *trackedServer) unidentified(volumes []volume.Found) string {
-	if fo.DataDirectory == "" {
+func (srv *trackedServer) unidentified(volumes []volume.Found) string {
+	if srv.DataDirectory == "" {
 		return collector.ReasonDataDirectory
 	}
-	for _, p := range fo.places {
+	for _, p := range srv.places {
 		if p.purpose != "data" {
 			continue
 		}
@@ -264,17 +264,17 @@ func (fo *trackedServer) unidentified(volumes []volume.Found) string {
 }
 
 // sendVolumes reports which devices a server lies on, as far as they are block devices.
-func (fo *trackedServer) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
-	if fo.number == otherNumber {
+func (srv *trackedServer) sendVolumes(ch chan<- prometheus.Metric, volumes []volume.Found, node string) {
+	if srv.number == otherNumber {
 		return
 	}
 	type series struct{ device, volume, purpose string }
 	sent := map[series]bool{} // several tablespaces may be on one volume
-	for _, p := range fo.places {
+	for _, p := range srv.places {
 		s := series{p.device, p.volumeOf(volumes), p.purpose}
 		if !sent[s] {
 			sent[s] = true
-			ch <- collector.Gauge(serverVolumeInfo, 1, fo.label, string(fo.DBSystem), node, s.device, s.volume, s.purpose)
+			ch <- collector.Gauge(serverVolumeInfo, 1, srv.label, string(srv.DBSystem), node, s.device, s.volume, s.purpose)
 		}
 	}
 }

@@ -83,9 +83,9 @@ func TestQueryGalera(t *testing.T) {
 		if n := len(q.fleet.tracked); n != len(pids) {
 			return fmt.Errorf("%d servers are followed", n)
 		}
-		for _, fo := range q.fleet.tracked {
-			if len(fo.Ports) == 0 || fo.Waits {
-				return fmt.Errorf("the ports of process %d: %v", fo.PID, fo.Ports)
+		for _, srv := range q.fleet.tracked {
+			if len(srv.Ports) == 0 || srv.Waits {
+				return fmt.Errorf("the ports of process %d: %v", srv.PID, srv.Ports)
 			}
 		}
 		return nil

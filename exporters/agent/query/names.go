@@ -101,9 +101,9 @@ func (f *fleet) identified(pods map[string]pod.Pod, now time.Time) {
 // uids returns the pods that the followed servers are in.
 func (f *fleet) uids() []string {
 	var uids []string
-	for _, fo := range f.tracked {
-		if fo.pod.UID != "" && !slices.Contains(uids, fo.pod.UID) {
-			uids = append(uids, fo.pod.UID)
+	for _, srv := range f.tracked {
+		if srv.pod.UID != "" && !slices.Contains(uids, srv.pod.UID) {
+			uids = append(uids, srv.pod.UID)
 		}
 	}
 	return uids
@@ -113,74 +113,74 @@ func (f *fleet) uids() []string {
 func (f *fleet) naming(now time.Time) {
 	f.share(now)
 	var due []*trackedServer
-	for _, fo := range f.tracked {
-		if fo.number != otherNumber && f.nameable(fo, now) {
-			due = append(due, fo)
+	for _, srv := range f.tracked {
+		if srv.number != otherNumber && f.nameable(srv, now) {
+			due = append(due, srv)
 		}
 	}
 	slices.SortFunc(due, func(a, b *trackedServer) int { return compareIDs(a.ID, b.ID) })
-	due = slices.DeleteFunc(due, func(fo *trackedServer) bool {
-		w := f.candidate(fo)
-		if fo.label != "" && !fo.better(w) {
+	due = slices.DeleteFunc(due, func(srv *trackedServer) bool {
+		cand := f.candidate(srv)
+		if srv.label != "" && !srv.better(cand) {
 			return true
 		}
-		fo.candidate = w
+		srv.candidate = cand
 		return false
 	})
 	claims := map[string]int{}
-	for _, fo := range due {
-		claims[fo.candidate.name]++
+	for _, srv := range due {
+		claims[srv.candidate.name]++
 	}
-	for _, fo := range due {
-		label := f.apart(fo, claims[fo.candidate.name] > 1)
-		if fo.label != "" {
-			f.rename(fo, label, now)
+	for _, srv := range due {
+		label := f.uniqueLabel(srv, claims[srv.candidate.name] > 1)
+		if srv.label != "" {
+			f.rename(srv, label, now)
 			continue
 		}
-		fo.label = label
-		f.account(fo.label, string(fo.DBSystem), now)
-		f.log.Info("following a database server", "server", fo.label, "db_system", fo.DBSystem, "pid", fo.PID, "version", fo.Version)
+		srv.label = label
+		f.account(srv.label, string(srv.DBSystem), now)
+		f.log.Info("following a database server", "server", srv.label, "db_system", srv.DBSystem, "pid", srv.PID, "version", srv.Version)
 	}
-	for _, fo := range f.tracked {
-		if fo.label != "" && f.excluded(fo) {
-			f.exclude(fo, now)
+	for _, srv := range f.tracked {
+		if srv.label != "" && f.excluded(srv) {
+			f.exclude(srv, now)
 		}
 	}
 }
 
 // better reports whether a server that has a name is to get another one. One that is in no pod only gets the name that
 // was waited for: its ports, and so a provisional name, may change.
-func (fo *trackedServer) better(w candidate) bool {
-	certain := fo.candidate.provisional && !w.provisional
-	if fo.candidate.name == w.name && (!certain || fo.label == w.name) {
-		fo.candidate.provisional = fo.candidate.provisional && w.provisional
+func (srv *trackedServer) better(cand candidate) bool {
+	certain := srv.candidate.provisional && !cand.provisional
+	if srv.candidate.name == cand.name && (!certain || srv.label == cand.name) {
+		srv.candidate.provisional = srv.candidate.provisional && cand.provisional
 		return false
 	}
-	return fo.pod.UID != "" || certain
+	return srv.pod.UID != "" || certain
 }
 
 // nameable reports whether a server has come up, or will not, and its name is known, or will not be.
-func (f *fleet) nameable(fo *trackedServer, now time.Time) bool {
-	if fo.label != "" || now.Sub(fo.since) >= settleTime {
+func (f *fleet) nameable(srv *trackedServer, now time.Time) bool {
+	if srv.label != "" || now.Sub(srv.since) >= settleTime {
 		return true
 	}
-	if fo.pod.UID != "" {
-		_, known := f.pods[fo.pod.UID]
-		return known && fo.up(now)
+	if srv.pod.UID != "" {
+		_, known := f.pods[srv.pod.UID]
+		return known && srv.up(now)
 	}
-	if fo.DataID == "" && f.kept(f.candidate(fo).name, fo) {
+	if srv.DataID == "" && f.kept(f.candidate(srv).name, srv) {
 		return false // it may be the one, and not be in its data directory yet
 	}
-	if fo.NoName {
+	if srv.NoName {
 		return false // it may call itself otherwise
 	}
-	return fo.Name != "" || fo.up(now)
+	return srv.Name != "" || srv.up(now)
 }
 
 // up reports whether a server listens, or has had the time to. A process that worked for longer before it became the
 // server has no data directory yet.
-func (fo *trackedServer) up(now time.Time) bool {
-	return len(fo.Ports) > 0 || now.Sub(fo.since) >= settleTime || fo.DataDirectory != "" && now.Sub(fo.began) >= settleTime
+func (srv *trackedServer) up(now time.Time) bool {
+	return len(srv.Ports) > 0 || now.Sub(srv.since) >= settleTime || srv.DataDirectory != "" && now.Sub(srv.began) >= settleTime
 }
 
 // share notes the pods and containers that have several servers. What has never listened may be a process that a server
@@ -188,14 +188,14 @@ func (fo *trackedServer) up(now time.Time) bool {
 func (f *fleet) share(now time.Time) {
 	servers := map[string]int{}
 	there := map[string]bool{}
-	for _, fo := range f.tracked {
-		if fo.pod.UID == "" {
+	for _, srv := range f.tracked {
+		if srv.pod.UID == "" {
 			continue
 		}
-		there[fo.pod.UID] = true
-		if fo.up(now) {
-			servers[fo.pod.UID]++
-			servers[fo.pod.UID+"/"+fo.pod.Container]++
+		there[srv.pod.UID] = true
+		if srv.up(now) {
+			servers[srv.pod.UID]++
+			servers[srv.pod.UID+"/"+srv.pod.Container]++
 		}
 	}
 	for key, n := range servers {
@@ -211,19 +211,19 @@ func (f *fleet) share(now time.Time) {
 }
 
 // candidate returns what a server is to be called, by what is known now.
-func (f *fleet) candidate(fo *trackedServer) candidate {
-	if fo.pod.UID != "" {
-		return f.podWish(fo)
+func (f *fleet) candidate(srv *trackedServer) candidate {
+	if srv.pod.UID != "" {
+		return f.podCandidate(srv)
 	}
-	if name := clean(fo.Name); name != "" {
+	if name := clean(srv.Name); name != "" {
 		name = f.ofNoPod(name)
-		w := candidate{name, true}
+		cand := candidate{name, true}
 		// Whether the name is kept for it shows by its data directory. Until then the doubt stays, also when nothing is
 		// kept any more.
-		w.provisional = fo.NoName || fo.DataID == "" && (fo.candidate == w && fo.label != name || f.kept(name, fo))
-		return w
+		cand.provisional = srv.NoName || srv.DataID == "" && (srv.candidate == cand && srv.label != name || f.kept(name, srv))
+		return cand
 	}
-	return candidate{clean(fo.DefaultName()), fo.DataDirectory == "" || fo.NoName}
+	return candidate{clean(srv.DefaultName()), srv.DataDirectory == "" || srv.NoName}
 }
 
 // ofNoPod makes a name that a server gave itself none of a pod's.
@@ -247,44 +247,44 @@ func (f *fleet) claimed(s server.Server) string {
 	return name
 }
 
-func (f *fleet) podWish(fo *trackedServer) candidate {
-	p, known := f.pods[fo.pod.UID]
-	w := candidate{ofPod + fo.pod.UID, !known}
+func (f *fleet) podCandidate(srv *trackedServer) candidate {
+	p, known := f.pods[srv.pod.UID]
+	cand := candidate{ofPod + srv.pod.UID, !known}
 	if known {
-		w.name = p.Namespace + "/" + p.Name
+		cand.name = p.Namespace + "/" + p.Name
 	}
-	if !f.shared[fo.pod.UID] {
-		return w
+	if !f.shared[srv.pod.UID] {
+		return cand
 	}
-	container := p.Container(fo.pod.Container)
+	container := p.Container(srv.pod.Container)
 	if container == "" {
-		container = fo.pod.Container[:min(shortNumber, len(fo.pod.Container))]
-		w.provisional = true
+		container = srv.pod.Container[:min(shortNumber, len(srv.pod.Container))]
+		cand.provisional = true
 	}
-	w.name += "/" + container
-	if f.shared[fo.pod.UID+"/"+fo.pod.Container] && len(fo.Ports) > 0 {
-		w.name += fmt.Sprintf(":%d", fo.Ports[0])
+	cand.name += "/" + container
+	if f.shared[srv.pod.UID+"/"+srv.pod.Container] && len(srv.Ports) > 0 {
+		cand.name += fmt.Sprintf(":%d", srv.Ports[0])
 	}
-	return w
+	return cand
 }
 
-// apart returns a label for a server that no other running one has, and that is kept for no other. Which one of several
-// gets which label follows from their data directories or, where these are not known, their cgroups, not from the order
-// in which they began, unless neither is known.
-func (f *fleet) apart(fo *trackedServer, several bool) string {
-	base := fo.candidate.name
-	if !several && !f.taken(base, fo) {
+// uniqueLabel returns a label for a server that no other running one has, and that is kept for no other. Which one of
+// several gets which label follows from their data directories or, where these are not known, from their cgroups. Only
+// if neither is known, it follows from the order in which they began.
+func (f *fleet) uniqueLabel(srv *trackedServer, several bool) string {
+	base := srv.candidate.name
+	if !several && !f.taken(base, srv) {
 		return base
 	}
 	switch {
-	case fo.DataID != "":
-		base += "-" + fo.ShortDataID()
-	case fo.Group != "":
+	case srv.DataID != "":
+		base += "-" + srv.ShortDataID()
+	case srv.Group != "":
 		// Its cgroup is the same after a restart; which one began first need not be.
-		base += "-" + fo.Group[:min(shortGroup, len(fo.Group))]
+		base += "-" + srv.Group[:min(shortGroup, len(srv.Group))]
 	}
 	name := base
-	for n := 2; f.taken(name, fo); n++ {
+	for n := 2; f.taken(name, srv); n++ {
 		name = fmt.Sprintf("%s-%d", base, n)
 	}
 	return name
@@ -292,9 +292,9 @@ func (f *fleet) apart(fo *trackedServer, several bool) string {
 
 // kept reports whether a name is kept for another server than the one at hand: one outside of pods that ended and may
 // come back. A pod's name is the pod's, whatever runs in it.
-func (f *fleet) kept(name string, fo *trackedServer) bool {
-	a := f.accounts[accountKey{name, string(fo.DBSystem)}]
-	return fo.pod.UID == "" && fo.label != name && a != nil && a.owner != nil && !a.owner.same(fo.identity())
+func (f *fleet) kept(name string, srv *trackedServer) bool {
+	a := f.accounts[accountKey{name, string(srv.DBSystem)}]
+	return srv.pod.UID == "" && srv.label != name && a != nil && a.owner != nil && !a.owner.same(srv.identity())
 }
 
 // taken reports whether a name is another server's, which runs or may come back.
@@ -302,8 +302,8 @@ func (f *fleet) taken(name string, but *trackedServer) bool {
 	if name == collector.OtherServer || f.kept(name, but) {
 		return true
 	}
-	for _, fo := range f.tracked {
-		if fo != but && fo.label == name {
+	for _, srv := range f.tracked {
+		if srv != but && srv.label == name {
 			return true
 		}
 	}
@@ -311,13 +311,13 @@ func (f *fleet) taken(name string, but *trackedServer) bool {
 }
 
 // rename gives a server another label; what was counted goes along.
-func (f *fleet) rename(fo *trackedServer, label string, now time.Time) {
-	if label == fo.label {
+func (f *fleet) rename(srv *trackedServer, label string, now time.Time) {
+	if label == srv.label {
 		return
 	}
-	f.log.Info("a database server has another name now", "server", label, "before", fo.label, "pid", fo.PID)
-	before := fo.key()
-	fo.label = label
+	f.log.Info("a database server has another name now", "server", label, "before", srv.label, "pid", srv.PID)
+	before := srv.key()
+	srv.label = label
 	f.renamed++
 	// A server that ended under the name before counts for the same account, by what is left of its processes.
 	for _, l := range f.leaving {
@@ -327,12 +327,12 @@ func (f *fleet) rename(fo *trackedServer, label string, now time.Time) {
 	}
 	old := f.accounts[before]
 	delete(f.accounts, before)
-	a := f.accounts[fo.key()]
+	a := f.accounts[srv.key()]
 	if old == nil || a == nil {
 		if a == nil && old != nil {
-			f.accounts[fo.key()] = old
+			f.accounts[srv.key()] = old
 		}
-		f.account(label, string(fo.DBSystem), now)
+		f.account(label, string(srv.DBSystem), now)
 		return
 	}
 	a.ended.add(&old.ended)
@@ -347,11 +347,11 @@ func (f *fleet) rename(fo *trackedServer, label string, now time.Time) {
 
 // provisional returns how many servers have a name that may change, and untrusted how many only seem to be in a pod.
 func (f *fleet) provisional() (provisional, untrusted int) {
-	for _, fo := range f.tracked {
-		if fo.label != "" && fo.candidate.provisional {
+	for _, srv := range f.tracked {
+		if srv.label != "" && srv.candidate.provisional {
 			provisional++
 		}
-		if fo.untrusted {
+		if srv.untrusted {
 			untrusted++
 		}
 	}

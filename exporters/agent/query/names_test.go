@@ -551,8 +551,8 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	}
 	s.Name, s.NoName = "", true // and hangs again
 	f.update([]observation{s}, now.Add(time.Minute))
-	if fo := f.tracked[s.ID]; fo.label != "main" || fo.Name != "main" || fo.unanswered() {
-		t.Errorf("later it is %q, called %q", fo.label, fo.Name)
+	if srv := f.tracked[s.ID]; srv.label != "main" || srv.Name != "main" || srv.unanswered() {
+		t.Errorf("later it is %q, called %q", srv.label, srv.Name)
 	}
 }
 

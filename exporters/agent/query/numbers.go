@@ -32,12 +32,12 @@ func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
 			break
 		}
 		f.walked = now
-		c, err := f.kernel.snapshot()
+		snap, err := f.kernel.snapshot()
 		if err != nil {
 			f.failed(s, now, err)
 			break
 		}
-		f.counted(&c, now)
+		f.counted(&snap, now)
 	}
 	if len(f.free) == 0 {
 		return otherNumber
@@ -48,24 +48,24 @@ func (f *fleet) takeNumber(s server.Server, now time.Time) uint32 {
 }
 
 // retire keeps the number of a server that is not followed any more until nobody bears it.
-func (f *fleet) retire(fo *trackedServer) {
-	if fo.number != otherNumber {
-		f.leaving = append(f.leaving, &leaving{trackedServer: fo})
+func (f *fleet) retire(srv *trackedServer) {
+	if srv.number != otherNumber {
+		f.leaving = append(f.leaving, &leaving{trackedServer: srv})
 	}
 }
 
 // counted takes over the counts of a snapshot for each server, and frees the numbers that nobody bears any more.
-func (f *fleet) counted(c *snapshot, now time.Time) {
-	for _, fo := range f.tracked {
-		if fo.number != otherNumber {
-			fo.uncounted += c.uncounted[fo.number]
+func (f *fleet) counted(snap *snapshot, now time.Time) {
+	for _, srv := range f.tracked {
+		if srv.number != otherNumber {
+			srv.uncounted += snap.uncounted[srv.number]
 		}
 	}
-	f.otherUncounted += c.uncounted[otherNumber]
+	f.otherUncounted += snap.uncounted[otherNumber]
 	var stay []*leaving
 	for _, l := range f.leaving {
 		l.unseen++
-		if c.tasks[l.number] > 0 {
+		if snap.tasks[l.number] > 0 {
 			l.unseen = 0
 			if a := f.accounts[l.key()]; a != nil {
 				a.last = now // it still counts
@@ -88,7 +88,7 @@ func (f *fleet) release(l *leaving, now time.Time) {
 	switch a := f.accounts[l.key()]; {
 	case a != nil:
 		a.ended.add(&t)
-	case !t.nothing():
+	case !t.isZero():
 		f.toOther(string(l.DBSystem), &t, now)
 	}
 	l.seen = nil

@@ -31,8 +31,8 @@ func TestNumberOfOrphans(t *testing.T) {
 	k.marked[number] = 0
 	next := running(3, "next", 3)
 	f.update([]observation{victim, next}, begin.Add(2*time.Second))
-	if fo := f.tracked[next.ID]; fo.number != number || fo.label != "next" {
-		t.Errorf("the next server is %q with number %d, want number %d", fo.label, fo.number, number)
+	if srv := f.tracked[next.ID]; srv.number != number || srv.label != "next" {
+		t.Errorf("the next server is %q with number %d, want number %d", srv.label, srv.number, number)
 	}
 	k.selects[number] = 7
 	for label, want := range map[string]uint64{"first": 5, "next": 7} {

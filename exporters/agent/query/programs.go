@@ -39,8 +39,8 @@ type queryPrograms struct {
 	// wakes is the link of the program at wake-ups, if it is attached; traced is true if it stays.
 	wakes  io.Closer
 	traced bool
-	// places is how many places each server has for its queries.
-	places uint32
+	// entries is how many queries of each server the kernel can count.
+	entries uint32
 }
 
 // wakeProgram is the program at wake-ups. All tasks of the machine run into it, so that it is attached only where it is needed.
@@ -58,10 +58,10 @@ var programsByMode = map[platform.AttachMode][]string{
 const bpfServerNames = 32
 
 var (
-	// notifiers only make known sooner what a scan would find.
-	notifiers   = []string{"task_executed", "task_ended"}
-	iterators   = []string{"adopt", "snapshot"}
-	tlsPrograms = []string{"tls_read", "tls_read_done", "tls_write"}
+	// processEventPrograms report process events. They only make known sooner what a scan would find.
+	processEventPrograms = []string{"task_executed", "task_ended"}
+	iterators            = []string{"adopt", "snapshot"}
+	tlsPrograms          = []string{"tls_read", "tls_read_done", "tls_write"}
 )
 
 // attachedPrograms are those that this kernel needs attached for good.
@@ -80,7 +80,7 @@ func attachedPrograms(k *platform.Kernel, tracing *collector.Tracing) []string {
 // loadQueryPrograms loads the programs that this kernel needs and attaches them, with room for
 // the statistics of so many servers and of the rest.
 func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top int, tracing *collector.Tracing, dispatch *platform.Dispatcher) (*queryPrograms, error) {
-	p := &queryPrograms{kernel: k, dispatch: dispatch, places: queryPlaces(top), traced: tracing.On()}
+	p := &queryPrograms{kernel: k, dispatch: dispatch, entries: queryEntries(top), traced: tracing.On()}
 	// Probes of the new kind (Linux 6.6) need fewer capabilities than those through perf.
 	p.multi = features.HaveBPFLinkUprobeMulti() == nil
 	spec, err := querySpec(k, names, servers, top, p.multi, tracing)
@@ -103,7 +103,7 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 	var problems []error
 	for _, name := range slices.Sorted(slices.Values(attachedPrograms(k, tracing))) {
 		l, err := p.groups[name].Attach()
-		optional := slices.Contains(notifiers, name)
+		optional := slices.Contains(processEventPrograms, name)
 		r := exporterkit.CheckResult{Part: "query: program " + name, Err: err, Optional: optional}
 		switch {
 		case err == nil && name == wakeProgram:
@@ -112,7 +112,7 @@ func loadQueryPrograms(k *platform.Kernel, names server.Programs, servers, top i
 			p.links = append(p.links, l)
 		case optional:
 			r.Note = "new servers are found only at the scan interval"
-			k.Features.Lacks(platform.ServerProcessEvents, err)
+			k.Features.SetUnavailable(platform.ServerProcessEvents, err)
 		default:
 			problems = append(problems, fmt.Errorf("attaching BPF program %s: %w", name, err))
 		}
@@ -149,12 +149,12 @@ func querySpec(k *platform.Kernel, names server.Programs, servers, top int, mult
 	for _, name := range []string{"servers", "costs"} {
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
 	}
-	places := queryPlaces(top)
-	if err := spec.Variables["query_places"].Set(places); err != nil {
+	entries := queryEntries(top)
+	if err := spec.Variables["query_places"].Set(entries); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
 	for _, name := range []string{"query_ids", "queries"} {
-		spec.Maps[name].MaxEntries = max(1, uint32(servers+1)*places)
+		spec.Maps[name].MaxEntries = max(1, uint32(servers+1)*entries)
 	}
 	spec.Maps["flushers"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerFLUSHERS)
 	spec.Maps["event_pages"].MaxEntries = uint32(servers+1) * uint32(bpf.QueryPerServerEVENT_PAGES)
@@ -277,8 +277,8 @@ func (k kernelSide) forget(s server.Server, number uint32) error {
 	return err
 }
 
-// leaveWakes implements kernel.
-func (k kernelSide) leaveWakes() error { return k.programs.watchWakes(false) }
+// detachWakes implements kernel.
+func (k kernelSide) detachWakes() error { return k.programs.watchWakes(false) }
 
 // mark makes a request for processes and threads, and returns how many were marked, or are not any more.
 func (k kernelSide) mark(a bpf.QueryAdoption) (marked uint32, err error) {
@@ -312,8 +312,8 @@ func (k kernelSide) readTLS(s server.Server, calls *untrusted.Calls) (fileID, er
 	return k.programs.tls.attach(library)
 }
 
-// leaveTLS is the end of that.
-func (k kernelSide) leaveTLS(id fileID) error { return k.programs.tls.detach(id) }
+// detachTLS gives up a server's use of the probes that readTLS attached.
+func (k kernelSide) detachTLS(id fileID) error { return k.programs.tls.detach(id) }
 
 // variable finds a variable of a server's program; "" is none, at 0.
 func (k kernelSide) variable(s server.Server, variable string, calls *untrusted.Calls) (uint64, error) {
@@ -339,13 +339,13 @@ func (k kernelSide) describe(number uint32, s observation) error {
 func (k kernelSide) clear(number uint32) error {
 	zero := make([]bpf.QueryStats, ebpf.MustPossibleCPU())
 	for command := range bpf.QueryCommandCOMMANDS {
-		if err := k.programs.objects.Statements.Put(entry(number, command), zero); err != nil {
+		if err := k.programs.objects.Statements.Put(statementsIndex(number, command), zero); err != nil {
 			return fmt.Errorf("clearing statistics: %w", err)
 		}
 	}
 	none := make([]uint64, ebpf.MustPossibleCPU())
 	for reason := range bpf.QueryLossLOSSES {
-		if err := k.programs.objects.Lost.Put(lossEntry(number, reason), none); err != nil {
+		if err := k.programs.objects.Lost.Put(lossIndex(number, reason), none); err != nil {
 			return fmt.Errorf("clearing losses: %w", err)
 		}
 	}
@@ -360,7 +360,7 @@ func (k kernelSide) clear(number uint32) error {
 			return fmt.Errorf("clearing events: %w", err)
 		}
 	}
-	for i := range k.programs.places {
+	for i := range k.programs.entries {
 		if err := k.empty(number, i); err != nil {
 			return err
 		}
@@ -371,13 +371,13 @@ func (k kernelSide) clear(number uint32) error {
 	return nil
 }
 
-// entry is where the kernel counts a server's statements of one command.
-func entry(number uint32, command bpf.QueryCommand) uint32 {
+// statementsIndex is the index in the map statements of a server's statements of one command.
+func statementsIndex(number uint32, command bpf.QueryCommand) uint32 {
 	return number*uint32(bpf.QueryCommandCOMMANDS) + uint32(command)
 }
 
-// lossEntry is where the kernel counts what it lost of a server, by reason.
-func lossEntry(number uint32, reason bpf.QueryLoss) uint32 {
+// lossIndex is the index in the map lost of what the kernel lost of a server for one reason.
+func lossIndex(number uint32, reason bpf.QueryLoss) uint32 {
 	return number*uint32(bpf.QueryLossLOSSES) + uint32(reason)
 }
 
@@ -394,7 +394,7 @@ func (k kernelSide) read(number uint32) (totals, error) {
 	}
 	for command := range bpf.QueryCommandCOMMANDS {
 		var perCPU []bpf.QueryStats
-		if err := k.programs.objects.Statements.Lookup(entry(number, command), &perCPU); err != nil {
+		if err := k.programs.objects.Statements.Lookup(statementsIndex(number, command), &perCPU); err != nil {
 			problems = append(problems, fmt.Errorf("statistics: %w", err))
 			continue
 		}
@@ -419,21 +419,21 @@ func (k kernelSide) unmarked(number uint32) (uint64, error) {
 
 // lost counts what the kernel lost of a server for one reason.
 func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (uint64, error) {
-	n, err := collector.OnAllCPUs(k.programs.objects.Lost, lossEntry(number, reason))
+	n, err := collector.OnAllCPUs(k.programs.objects.Lost, lossIndex(number, reason))
 	if err != nil {
 		return 0, fmt.Errorf("losses: %w", err)
 	}
 	return n, nil
 }
 
-// retiredPlace is PLACE_RETIRED of bpf/query/query_id.h.
-const retiredPlace = ^uint64(0)
+// retiredEntry is PLACE_RETIRED of bpf/query/query_id.h.
+const retiredEntry = ^uint64(0)
 
-// places implements kernel.
-func (k kernelSide) places(number uint32) (all []place, err error) {
-	for index := range k.programs.places {
-		p := place{index: index}
-		at := number*k.programs.places + index
+// entries implements kernel.
+func (k kernelSide) entries(number uint32) (all []entry, err error) {
+	for index := range k.programs.entries {
+		p := entry{index: index}
+		at := number*k.programs.entries + index
 		if err := k.programs.objects.QueryIds.Lookup(at, &p.id); err != nil {
 			return nil, fmt.Errorf("query identifiers: %w", err)
 		}
@@ -450,11 +450,11 @@ func (k kernelSide) places(number uint32) (all []place, err error) {
 
 // retire implements kernel.
 func (k kernelSide) retire(number, index uint32) error {
-	return k.programs.objects.QueryIds.Put(number*k.programs.places+index, retiredPlace)
+	return k.programs.objects.QueryIds.Put(number*k.programs.entries+index, retiredEntry)
 }
 
 // empty implements kernel.
 func (k kernelSide) empty(number, index uint32) error {
-	at := number*k.programs.places + index
+	at := number*k.programs.entries + index
 	return errors.Join(k.programs.objects.Queries.Put(at, bpf.QueryPerQuery{}), k.programs.objects.QueryIds.Put(at, uint64(0)))
 }

@@ -138,11 +138,11 @@ func (q *query) Start(ctx context.Context) error {
 	}
 	programs, err := loadQueryPrograms(this, q.scanner.Programs, q.own.MaxServers, q.own.Top, q.options.Tracing, q.options.SharedDispatcher())
 	if err != nil {
-		this.Features.Lacks(platform.Statements, err)
+		this.Features.SetUnavailable(platform.Statements, err)
 		return err
 	}
 	q.log.Info("watching calls on sockets", "attach_mode", this.AttachMode, "backups", this.Backups)
-	this.Features.Lacks(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
+	this.Features.SetUnavailable(platform.PhaseRunqueue, platform.RunDelay(q.options.ProcFS))
 	namespace, err := collector.PIDNamespace(q.options.ProcFS)
 	if err != nil {
 		return errors.Join(err, programs.Close())
@@ -191,22 +191,22 @@ func (q *query) Update(ch chan<- prometheus.Metric) error {
 	defer q.mu.Unlock()
 	// In this order: see addUnfinished.
 	sums, rest, readErr := q.fleet.read()
-	now, err := q.kernel.snapshot()
+	snap, err := q.kernel.snapshot()
 	if err == nil {
-		q.fleet.counted(&now, time.Now())
+		q.fleet.counted(&snap, time.Now())
 	}
 	keys := q.fleet.keys()
-	for i := range now.activities {
-		if t := sums[keys[now.activities[i].Server]]; t != nil {
-			t.addUnfinished(&now.activities[i])
+	for i := range snap.activities {
+		if t := sums[keys[snap.activities[i].Server]]; t != nil {
+			t.addUnfinished(&snap.activities[i])
 		}
 	}
-	q.stats.Fill = q.fill(now.tasks)
-	q.fleet.sendFollowed(ch, now.tasks)
+	q.stats.Fill = q.fill(snap.tasks)
+	q.fleet.sendFollowed(ch, snap.tasks)
 	q.fleet.sendUncounted(ch)
-	q.fleet.sendActivities(ch, now, keys)
+	q.fleet.sendActivities(ch, snap, keys)
 	q.unknown.send(ch, q.options.Node)
-	collector.SendUnidentified(ch, q.options.Node, collector.KindLine, map[string]int{collector.ReasonStat: q.scanner.Unread()})
+	collector.SendUnidentified(ch, q.options.Node, collector.KindLine, map[string]int{collector.ReasonStat: q.scanner.StatErrors()})
 	return errors.Join(
 		readErr,
 		err,
@@ -227,9 +227,9 @@ func (q *query) label(number uint32) (label, dbSystem string) {
 func (q *query) servers() (all []collector.RunningServer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, fo := range q.fleet.tracked {
-		if fo.label != "" && fo.number != otherNumber {
-			all = append(all, collector.RunningServer{Pid: fo.PID, Label: fo.label})
+	for _, srv := range q.fleet.tracked {
+		if srv.label != "" && srv.number != otherNumber {
+			all = append(all, collector.RunningServer{Pid: srv.PID, Label: srv.label})
 		}
 	}
 	return all
@@ -260,7 +260,7 @@ func (q *query) fill(followed [collector.MaxServers + 1]uint64) map[string]bpfst
 		"servers":        {Entries: servers, Max: q.own.MaxServers},
 		"statements":     {Entries: servers * commands, Max: q.own.MaxServers * commands},
 		// Nothing with --query.top=0.
-		"queries": {Entries: q.fleet.occupied(), Max: q.own.MaxServers * int(q.programs.places)},
+		"queries": {Entries: q.fleet.occupied(), Max: q.own.MaxServers * int(q.programs.entries)},
 		// In bytes.
 		"process_events": {Entries: q.ring.AvailableBytes(), Max: q.ring.BufferSize()},
 	}

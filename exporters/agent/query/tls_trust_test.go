@@ -36,9 +36,9 @@ func encrypted(t *testing.T, url string) *pgx.Conn {
 func (q *query) isRead(pid int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, fo := range q.fleet.tracked {
-		if fo.PID == pid {
-			return fo.tls
+	for _, srv := range q.fleet.tracked {
+		if srv.PID == pid {
+			return srv.tls
 		}
 	}
 	return false

@@ -15,8 +15,8 @@ type totals struct {
 	own uint64
 }
 
-// nothing reports whether nothing was counted. What following cost is no count of a server's.
-func (t totals) nothing() bool {
+// isZero reports whether nothing was counted of a server's statements. own, the cost of following it, does not matter.
+func (t totals) isZero() bool {
 	t.own = 0
 	return t == totals{}
 }
@@ -54,8 +54,8 @@ func combineQuery(a, b *bpf.QueryPerQuery, how func(a, b uint64) uint64) {
 
 func plus(a, b uint64) uint64 { return a + b }
 
-// less is a without b, of counts that were not read at once.
-func less(a, b uint64) uint64 { return a - min(a, b) }
+// saturatingSub returns a - b, or 0 if b is greater. That happens with counts that were not read at the same time.
+func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
 
 func (t *totals) add(o *totals) {
 	for i := range t.commands {
@@ -67,8 +67,8 @@ func (t *totals) add(o *totals) {
 	t.own += o.own
 }
 
-// mixUp makes all commands one, the unknown one: an engine's own commands mean nothing beside another's.
-func (t *totals) mixUp() {
+// mergeCommands adds up all commands in the unknown one. The commands of one engine mean nothing beside another's.
+func (t *totals) mergeCommands() {
 	for i := range t.commands {
 		if i != int(bpf.QueryCommandOTHER) {
 			t.commands[bpf.QueryCommandOTHER].add((*bpf.QueryStats)(&t.commands[i]))

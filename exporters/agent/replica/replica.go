@@ -87,7 +87,7 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 		}
 		kernel, err := loadReplicaKernel(this, f.wire, f.options.ProcFS, f.options.Tracing, f.options.SharedDispatcher())
 		if err != nil {
-			this.Features.Lacks(platform.Replicas, err)
+			this.Features.SetUnavailable(platform.Replicas, err)
 			return errors.Join(err, c.Close())
 		}
 		f.kernel = kernel

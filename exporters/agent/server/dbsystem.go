@@ -51,13 +51,14 @@ type kind struct {
 	tablespaces func(p process, s *Server, data *untrusted.Dir) ([]Storage, error)
 	// isOther reports whether a port is not for clients; ports are all of them.
 	isOther func(port uint16, ports []uint16) bool
-	// internal returns further ports that are not for clients, and adds to the server's Unread, by its settings; data is
-	// nil as long as its data directory is not known.
+	// internal returns further ports that are not for clients, by the server's settings, and adds to the server's
+	// UnsupportedPorts. data is nil as long as its data directory is not known.
 	internal func(p process, s *Server, data *untrusted.Dir) []uint16
-	// waitEvent is the program's variable in which its processes keep where they write what they wait for.
+	// waitEvent is the name of the program's variable that holds, in each of its processes, the pointer to where the
+	// process keeps its wait event.
 	waitEvent string
-	// status is the program's variable in which its processes keep where their status is, and statusSizes how many
-	// bytes that has, by version: of those whose layout is known.
+	// status is the name of the program's variable that holds, in each of its processes, the pointer to the process's
+	// status. statusSizes are the status's sizes in bytes, by version, of the versions whose layout is known.
 	status      string
 	statusSizes map[string]uint32
 	// hostname is true if, to a client, a server in a pod calls itself by its host's name.
@@ -93,12 +94,12 @@ func (e DBSystem) Commands() Commands {
 // SpeaksSQL reports whether an engine's commands are SQL's.
 func (e DBSystem) SpeaksSQL() bool { return e.Commands() == sql }
 
-// WaitEvent is the variable of an engine's program in which its processes keep where they write what they wait for, or
-// "".
+// WaitEvent returns the name of the variable of an engine's program that holds, in each of its processes, the pointer
+// to where the process keeps its wait event; "" if there is none.
 func (e DBSystem) WaitEvent() string { return kinds[e].waitEvent }
 
-// Status is the variable of an engine's program in which its processes keep where their status is in shared memory, or
-// "".
+// Status returns the name of the variable of an engine's program that holds, in each of its processes, the pointer to
+// the process's status in shared memory; "" if there is none.
 func (e DBSystem) Status() string { return kinds[e].status }
 
 // StatusSize is how many bytes a process's status has in the server's shared memory; 0 if its version's layout is not

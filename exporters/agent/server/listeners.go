@@ -39,13 +39,14 @@ func (l Listener) String() string {
 	return fmt.Sprintf("%s listens on port %d of %s", who, l.Port, l.DBSystem)
 }
 
-// Strangers are what listens on a database's port and is not known.
-type Strangers struct {
+// UnknownListeners are the programs that listen on a database's port and are not known.
+type UnknownListeners struct {
 	// Listeners has one entry for each port of a network namespace at the most.
 	Listeners []Listener
-	// Unread counts the network namespaces whose sockets could not be read whole, and Beyond those that were not looked
-	// at, as there are too many.
-	Unread, Beyond int
+	// IncompleteNamespaces counts the network namespaces whose sockets could not all be read or parsed.
+	IncompleteNamespaces int
+	// Beyond counts the network namespaces that were not looked at, as there are too many.
+	Beyond int
 }
 
 // Listeners looks for programs that listen where database servers do and that nobody knows: what a list of programs
@@ -66,7 +67,8 @@ type listening struct {
 	// servers are the sockets of servers and proxies that are known.
 	servers map[string]bool
 	found   []Listener
-	unread  bool
+	// incomplete is true if the latest look at it could not read or parse all of its sockets.
+	incomplete bool
 }
 
 // Listeners returns a search among the processes that the Scanner sees. Its Look is called by one goroutine at a time.
@@ -75,11 +77,11 @@ func (s *Scanner) Listeners() *Listeners {
 }
 
 // Look looks at so many network namespaces, and returns what is known of all that are there.
-func (l *Listeners) Look(most int) (Strangers, error) {
+func (l *Listeners) Look(most int) (UnknownListeners, error) {
 	l.looks++
 	processes, err := l.namespaces()
 	maps.DeleteFunc(l.known, func(namespace string, _ *listening) bool { return processes[namespace] == nil })
-	var all Strangers
+	var all UnknownListeners
 	for namespace := range processes {
 		switch {
 		case l.known[namespace] != nil:
@@ -102,8 +104,8 @@ func (l *Listeners) Look(most int) (Strangers, error) {
 	for _, namespace := range slices.Sorted(maps.Keys(l.known)) {
 		n := l.known[namespace]
 		all.Listeners = append(all.Listeners, n.found...)
-		if n.unread {
-			all.Unread++
+		if n.incomplete {
+			all.IncompleteNamespaces++
 		}
 	}
 	return all, errors.Join(problems...)
@@ -151,7 +153,7 @@ func (l *Listeners) lookAt(namespace string, processes []process, tables *networ
 	if gone(err) {
 		return nil
 	}
-	n.unread = err != nil
+	n.incomplete = err != nil
 	maps.DeleteFunc(n.servers, func(inode string, _ bool) bool { return !all[inode].IsValid() })
 	open := map[string]Listener{} // sockets without a known owner, by the inode's number
 	for inode, at := range all {
@@ -237,12 +239,13 @@ var byPort = func() map[uint16]DBSystem {
 	return all
 }()
 
-// Ports returns the engines whose usual port is looked at.
-func Ports() []DBSystem { return slices.Sorted(maps.Values(byPort)) }
+// SystemsWithDefaultPort returns, in order, the database systems whose default port Listeners looks at. A system whose
+// default port is another system's is not among them.
+func SystemsWithDefaultPort() []DBSystem { return slices.Sorted(maps.Values(byPort)) }
 
 // proxies are programs that listen on a database's port and pass on what they receive, by the name that the kernel
-// keeps: the server behind them counts its statements. One that is not in here counts as a stranger, which is too many
-// rather than too few.
+// keeps: the server behind them counts its statements. One that is not in here counts as an unknown listener: the
+// count is too high rather than too low.
 var proxies = func() map[string]bool {
 	all := map[string]bool{}
 	for _, name := range []string{

@@ -75,8 +75,8 @@ func listenAs(t *testing.T, name string, addresses ...string) (pid int, namespac
 	return cmd.Process.Pid, namespace, end
 }
 
-// foundIn are those of Strangers in some network namespaces: other programs of this machine may listen, too.
-func (s Strangers) foundIn(namespaces ...string) (found []string) {
+// foundIn returns those of UnknownListeners in some network namespaces: other programs of this machine may listen, too.
+func (s UnknownListeners) foundIn(namespaces ...string) (found []string) {
 	for _, l := range s.Listeners {
 		if slices.Contains(namespaces, l.Namespace) {
 			found = append(found, l.String())
@@ -88,7 +88,7 @@ func (s Strangers) foundIn(namespaces ...string) (found []string) {
 
 // A program that listens on a database's port is found and named, in whatever network namespace, unless it is a server
 // or a proxy that is known.
-func TestStrangersListen(t *testing.T) {
+func TestUnknownListenersFound(t *testing.T) {
 	testkit.NeedRoot(t)
 	scanner := NewScanner("/proc", untrusted.NewCalls(time.Hour, untrusted.DefaultHanging))
 	l := scanner.Listeners()
@@ -100,7 +100,7 @@ func TestStrangersListen(t *testing.T) {
 		_, namespace, _ := listenAs(t, name, address)
 		namespaces = append(namespaces, namespace)
 	}
-	look := func() Strangers {
+	look := func() UnknownListeners {
 		t.Helper()
 		found, err := l.Look(maxNamespaces)
 		if err != nil {
@@ -133,7 +133,7 @@ func TestStrangersListen(t *testing.T) {
 
 // A look is at as many network namespaces as allowed, one after the other in turn, and keeps what is known of the
 // others.
-func TestStrangersInTurn(t *testing.T) {
+func TestUnknownListenersInTurn(t *testing.T) {
 	root := t.TempDir()
 	const namespaces = 5
 	for i := range namespaces {
@@ -162,8 +162,8 @@ func TestStrangersInTurn(t *testing.T) {
 	if err := os.WriteFile(table, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := l.Look(namespaces); found.Unread != 1 || len(found.Listeners) != namespaces || err == nil || !strings.Contains(err.Error(), `local address "zz:1538"`) {
-		t.Errorf("%d tables are not understood and %d listeners known, %v; want 1 and %d", found.Unread, len(found.Listeners), err, namespaces)
+	if found, err := l.Look(namespaces); found.IncompleteNamespaces != 1 || len(found.Listeners) != namespaces || err == nil || !strings.Contains(err.Error(), `local address "zz:1538"`) {
+		t.Errorf("%d tables are not understood and %d listeners known, %v; want 1 and %d", found.IncompleteNamespaces, len(found.Listeners), err, namespaces)
 	}
 	// What has ended is forgotten.
 	if err := os.RemoveAll(filepath.Join(root, "11")); err != nil {
@@ -175,7 +175,7 @@ func TestStrangersInTurn(t *testing.T) {
 }
 
 // More network namespaces than are remembered are counted.
-func TestStrangersBeyond(t *testing.T) {
+func TestUnknownListenersBeyond(t *testing.T) {
 	root := t.TempDir()
 	for i := range 3 {
 		dir := filepath.Join(root, fmt.Sprint(10+i), "ns")
@@ -192,7 +192,7 @@ func TestStrangersBeyond(t *testing.T) {
 
 // Each engine's port is one engine's, so that a reason names it.
 func TestPortsOfEngines(t *testing.T) {
-	if got := fmt.Sprint(Ports()); got != "[mysql postgresql redis]" {
+	if got := fmt.Sprint(SystemsWithDefaultPort()); got != "[mysql postgresql redis]" {
 		t.Errorf("ports of %s are looked at", got)
 	}
 	for port, engine := range byPort {

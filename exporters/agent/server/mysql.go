@@ -210,7 +210,7 @@ func mysqlInternal(p process, s *Server, data *untrusted.Dir) (ports []uint16) {
 		}
 		return ports
 	}
-	s.Unread = union(s.Unread, add([]uint16{xPort}, o.value["mysqlx-port"]))
+	s.UnsupportedPorts = union(s.UnsupportedPorts, add([]uint16{xPort}, o.value["mysqlx-port"]))
 	if _, port, err := net.SplitHostPort(o.value["group-replication-local-address"]); err == nil {
 		ports = add(ports, port)
 	}

@@ -201,7 +201,7 @@ func (s *Server) sortPorts() {
 	ports := slices.Clone(s.Ports)
 	other := func(port uint16) bool {
 		isOther := kinds[s.DBSystem].isOther
-		return slices.Contains(s.Internal, port) || slices.Contains(s.Unread, port) || isOther != nil && isOther(port, ports)
+		return slices.Contains(s.Internal, port) || slices.Contains(s.UnsupportedPorts, port) || isOther != nil && isOther(port, ports)
 	}
 	s.Waits = len(ports) > 0 && !slices.ContainsFunc(ports, func(port uint16) bool { return !other(port) })
 	if !s.Waits { // what listens serves somebody
@@ -241,7 +241,7 @@ func (s *Server) KeepPorts(before Server) {
 	}
 	s.Ports = append(slices.Clone(s.Ports), before.Ports...)
 	s.Listening = append(slices.Clone(s.Listening), before.Listening...)
-	s.Unread = union(s.Unread, before.Unread)
+	s.UnsupportedPorts = union(s.UnsupportedPorts, before.UnsupportedPorts)
 	s.addInternal(before.Internal)
 }
 

@@ -255,7 +255,7 @@ func TestNetworksOfOneFamily(t *testing.T) {
 			}
 			timeout := 50 * time.Millisecond
 			testkit.Eventually(t, testkit.Patience, func() error {
-				found, err := NewScanner(root, untrusted.NewCalls(timeout, untrusted.DefaultHanging)).Scan(nil)
+				found, err := NewScanner(root, untrusted.NewCalls(timeout, untrusted.DefaultHanging)).scan(nil)
 				timeout *= 2 // on a busy machine the whole table is late, too
 				if !errors.Is(err, c.want) {
 					return fmt.Errorf("error %w, want %w", err, c.want)
@@ -280,7 +280,7 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 	if err := os.Symlink("socket:[101]", filepath.Join(p.dir, "fd", "7")); err != nil {
 		t.Fatal(err)
 	}
-	found, err := scanner(root).Scan(nil)
+	found, err := scanner(root).scan(nil)
 	if err != nil || len(found) != 1 || !slices.Equal(found[0].Ports, []uint16{5410, 8080}) || found[0].MorePorts {
 		t.Errorf("found %+v, %v", found, err)
 	}

@@ -7,14 +7,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-const (
-	// maxComm is as much of a program's name as the kernel keeps (/proc/PID/comm).
-	maxComm = 15
-	// maxPrograms bounds the names that are added: the kernel side compares with so many.
-	maxPrograms = 8
-)
+// maxPrograms bounds the names that are added: the kernel side compares with so many.
+const maxPrograms = 8
 
 // Programs are the names by which servers are found: their programs'. The zero Programs are the known ones.
 type Programs struct{ more names }
@@ -32,7 +30,7 @@ func (n names) add(program string, engine DBSystem) {
 }
 
 // comm is as much of a name as the kernel keeps of it.
-func comm(name string) string { return name[:min(maxComm, len(name))] }
+func comm(name string) string { return name[:min(untrusted.MaxComm, len(name))] }
 
 // known are the programs of all kinds.
 var known = func() names {

@@ -288,7 +288,7 @@ func TestOptionFile(t *testing.T) {
 		cmd.Wait()
 	})
 	testkit.Eventually(t, testkit.Patience, func() error {
-		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.Unread, uint16(port)) || slices.Contains(found.Unread, 3) || slices.Contains(found.Unread, 4) {
+		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.UnsupportedPorts, uint16(port)) || slices.Contains(found.UnsupportedPorts, 3) || slices.Contains(found.UnsupportedPorts, 4) {
 			return fmt.Errorf("%+v; its port is %d", found, port)
 		}
 		return nil

@@ -25,13 +25,13 @@ type Scanner struct {
 	looks  *untrusted.Calls
 	// Programs are the names by which servers are found.
 	Programs Programs
-	// unread is how many processes' stat the latest look through all could not understand.
-	unread atomic.Int64
+	// statErrors counts the processes whose /proc/PID/stat the latest Candidates could not read or parse.
+	statErrors atomic.Int64
 }
 
-// Unread returns how many processes the latest Candidates left out, as their lines of procfs (stat) could not be read
-// or understood.
-func (s *Scanner) Unread() int { return int(s.unread.Load()) }
+// StatErrors returns how many processes the latest Candidates left out because /proc/PID/stat could not be read or
+// parsed. Processes that had ended do not count.
+func (s *Scanner) StatErrors() int { return int(s.statErrors.Load()) }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
 func NewScanner(procfs string, calls *untrusted.Calls) *Scanner {
@@ -52,13 +52,13 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 		return nil, err
 	}
 	var problems []error
-	var unread int64
+	var statErrors int64
 	found, parents := map[int]stat{}, map[int]int{}
 	for _, pid := range pids {
 		st, err := newProcess(s.procfs, pid).stat()
 		if err != nil {
 			if !gone(err) {
-				unread++
+				statErrors++
 				if len(problems) < maxProblems {
 					problems = append(problems, fmt.Errorf("process %d: %w", pid, err))
 				}
@@ -70,7 +70,7 @@ func (s *Scanner) Candidates() ([]Candidate, error) {
 			found[pid] = st
 		}
 	}
-	s.unread.Store(unread)
+	s.statErrors.Store(statErrors)
 	var candidates []Candidate
 	scripts := map[int]bool{} // whether a process is a script, by its number
 	of := func(pid int) (DBSystem, int) {
@@ -182,33 +182,6 @@ func (s *Scanner) startedServer(pid int, engine DBSystem) bool {
 	return false
 }
 
-// Scan returns the database servers below the procfs, once all have been looked at or are known
-// to hang. A process that ends meanwhile is left out. Of those in known nothing is read but that
-// they are still there. The error joins what could not be read of servers that are there; each
-// of those is returned as far as it is known.
-func (s *Scanner) Scan(known map[ID]Server) ([]Server, error) {
-	candidates, err := s.Candidates()
-	found := make([]*Server, len(candidates))
-	problems := make([]error, len(candidates))
-	var wait sync.WaitGroup
-	look := s.Looker()
-	for i, c := range candidates {
-		if k, ok := known[c.ID]; ok {
-			found[i] = &k
-			continue
-		}
-		wait.Go(func() { found[i], problems[i] = look(c) })
-	}
-	wait.Wait()
-	var servers []Server
-	for _, f := range found {
-		if f != nil {
-			servers = append(servers, *f)
-		}
-	}
-	return servers, errors.Join(append(problems, err)...)
-}
-
 // Looker returns a function that looks at candidates; it may be called from several goroutines. What they share, such
 // as the ports of a network namespace, is read once by each Looker. The function returns nil for a process that is no
 // server, or has ended, and an error that untrusted.Unanswered recognises for one that is left for another time, as too
@@ -294,7 +267,7 @@ func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, e
 	if files != nil {
 		server.Version, server.DataDirectory, server.DataPath = files.Version, files.DataDirectory, files.DataPath
 		server.DBSystem, server.Data, server.WAL, server.Binlog, server.Tablespaces = files.DBSystem, files.Data, files.WAL, files.Binlog, files.Tablespaces
-		server.Unread = files.Unread
+		server.UnsupportedPorts = files.UnsupportedPorts
 		server.addInternal(files.Internal)
 		server.Name, server.NoName, server.DataID, server.Owned = files.Name, files.NoName, files.DataID, files.Owned
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,32 @@ type fixture struct {
 // scanner returns a Scanner that waits for what a busy machine takes its time for.
 func scanner(procfs string) *Scanner {
 	return NewScanner(procfs, untrusted.NewCalls(testkit.Patience, untrusted.DefaultHanging))
+}
+
+// scan looks at all candidates, and returns the database servers among them once each has answered or is known to hang.
+// It leaves out processes that end meanwhile. Of servers in known it reads only that they are still there. The error
+// joins what could not be read of servers that are there; each of those is returned as far as it is known.
+func (s *Scanner) scan(known map[ID]Server) ([]Server, error) {
+	candidates, err := s.Candidates()
+	found := make([]*Server, len(candidates))
+	problems := make([]error, len(candidates))
+	var wait sync.WaitGroup
+	look := s.Looker()
+	for i, c := range candidates {
+		if k, ok := known[c.ID]; ok {
+			found[i] = &k
+			continue
+		}
+		wait.Go(func() { found[i], problems[i] = look(c) })
+	}
+	wait.Wait()
+	var servers []Server
+	for _, f := range found {
+		if f != nil {
+			servers = append(servers, *f)
+		}
+	}
+	return servers, errors.Join(append(problems, err)...)
 }
 
 // write makes the folder of a process, as far as a scan looks at it.
@@ -180,7 +207,7 @@ func TestScan(t *testing.T) {
 				p.write(t, root)
 			}
 			s := scanner(root)
-			found, err := s.Scan(nil)
+			found, err := s.scan(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +246,7 @@ func TestScanKeepsOthers(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "8"), 0o755); err != nil { // ended meanwhile
 		t.Fatal(err)
 	}
-	found, err := scanner(root).Scan(nil)
+	found, err := scanner(root).scan(nil)
 	if len(found) != 1 || found[0].PID != 10 {
 		t.Errorf("found %+v, want process 10", found)
 	}
@@ -269,7 +296,7 @@ func TestScanHung(t *testing.T) {
 		timeout *= 2 // on a busy machine more is late than what hangs
 		s := NewScanner(root, calls)
 		for range 3 {
-			servers, err := s.Scan(nil)
+			servers, err := s.scan(nil)
 			var got []string
 			for _, s := range servers {
 				got = append(got, fmt.Sprintf("%d %s %s %v %v %v", s.PID, s.Name, s.Version, s.Ports, s.NoName, s.NoLibrary))
@@ -309,7 +336,7 @@ func TestOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := scanner(root).Scan(nil)
+	found, err := scanner(root).scan(nil)
 	if len(found) != 5 || err != nil {
 		t.Fatalf("found %+v, %v", found, err)
 	}
@@ -367,7 +394,7 @@ func TestScanHostile(t *testing.T) {
 			if err := errors.Join(os.Mkdir(data, 0o755), os.Remove(cwd), os.Symlink(data, cwd), c.marker(filepath.Join(data, "PG_VERSION"))); err != nil {
 				t.Fatal(err)
 			}
-			found, err := scanner(root).Scan(nil)
+			found, err := scanner(root).scan(nil)
 			if len(found) != 1 {
 				t.Fatalf("found %v, %v", found, err)
 			}
@@ -413,7 +440,7 @@ func TestPostgresLog(t *testing.T) {
 				os.Remove(filepath.Join(dir, "root")), os.Symlink(own, filepath.Join(dir, "root"))); err != nil {
 				t.Fatal(err)
 			}
-			found, err := scanner(root).Scan(nil)
+			found, err := scanner(root).scan(nil)
 			if len(found) != 1 || found[0].Version != "15" {
 				t.Fatalf("found %+v, %v", found, err)
 			}
@@ -466,7 +493,7 @@ func TestScanKnown(t *testing.T) {
 		{"another one with its PID", ID{10, 7}, "postgresql-5432"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found, err := scanner(root).Scan(map[ID]Server{c.known: {ID: c.known, Name: "as known"}})
+			found, err := scanner(root).scan(map[ID]Server{c.known: {ID: c.known, Name: "as known"}})
 			if err != nil || len(found) != 1 {
 				t.Fatalf("found %+v, %v", found, err)
 			}

@@ -61,10 +61,12 @@ type Server struct {
 	// Waits is true if none of its ports is one that its kind has for clients, which a Galera node opens last: all of
 	// them are in Ports then.
 	Waits bool
-	// Internal are ports that are not for clients, by its settings; those are in neither of the others.
+	// Internal are ports that are not for clients, by its settings. They are not in Ports and Listening unless Waits is
+	// true.
 	Internal []uint16
-	// Unread are ports on which clients speak a protocol that is not read, and is counted as lost; likewise.
-	Unread []uint16
+	// UnsupportedPorts are ports on which clients speak a protocol that the agent does not parse and counts as lost.
+	// They are not in Ports and Listening unless Waits is true.
+	UnsupportedPorts []uint16
 	// MorePorts is true if what it listens on could not be read whole: there may be more ports and addresses than
 	// these.
 	MorePorts bool
@@ -95,12 +97,12 @@ type Storage struct {
 	Place volume.Place
 }
 
-// ClientPorts are the TCP ports on which it has clients, of protocols that are not read, too; empty until Ports has one.
+// ClientPorts are the TCP ports on which it has clients, UnsupportedPorts among them; empty until Ports has one.
 func (s Server) ClientPorts() []uint16 {
 	if len(s.Ports) == 0 {
 		return nil
 	}
-	return slices.Concat(s.Ports, s.Unread)
+	return slices.Concat(s.Ports, s.UnsupportedPorts)
 }
 
 // maxDataID is how much of a DataID is in a name.
@@ -110,8 +112,8 @@ const maxDataID = 8
 // one like it.
 func (s Server) ShortDataID() string { return s.DataID[:min(maxDataID, len(s.DataID))] }
 
-// Owner is whose share of the calls that may hang those on this server's files take, see
-// untrusted.Calls.
+// Owner returns the owner, the server's user and cgroup, whose limit of hanging calls applies to reads of the server's
+// files. See untrusted.Calls.
 func (s Server) Owner() untrusted.Owner {
 	return untrusted.Owner{User: strconv.FormatUint(uint64(s.User), 10), Group: s.Group}
 }

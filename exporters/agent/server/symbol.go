@@ -12,8 +12,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// WaitEventVariable is the variable in which a PostgreSQL process keeps where it writes what it waits for. Like all its
-// global variables it is exported, because extensions link to it.
+// WaitEventVariable is the name of the variable that holds, in each PostgreSQL process, the pointer to where the
+// process keeps its wait event. PostgreSQL exports all its global variables, because extensions link to them.
 const WaitEventVariable = "my_wait_event_info"
 
 // VariableAddress returns the address of an exported variable of a process's program, which

@@ -31,6 +31,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrTooLong is the error of reading more than was allowed for.
 var ErrTooLong = errors.New("longer than allowed")
 
+// MaxComm is how many bytes the kernel keeps of a process's name (/proc/PID/comm).
+const MaxComm = 15
+
 // maxLine bounds a line of procfs: a mount has two paths of a page each, escaped.
 const maxLine = 64 << 10
 
