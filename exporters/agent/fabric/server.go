@@ -42,8 +42,8 @@ type fabricServer struct {
 // withServers is the wire with further programs.
 func (w fabricWire) withServers(names []string) (fabricWire, error) {
 	for _, name := range names {
-		if name == "" || len(name) > untrusted.MaxComm {
-			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes", w.name, name, untrusted.MaxComm)
+		if bare := strings.TrimSuffix(name, "*"); bare == "" || len(bare) > untrusted.MaxComm {
+			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes; a * may follow", w.name, name, untrusted.MaxComm)
 		}
 	}
 	server := *w.server

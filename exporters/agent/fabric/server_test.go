@@ -20,13 +20,16 @@ func TestServerNames(t *testing.T) {
 			t.Errorf("%q: %v", name, got)
 		}
 	}
-	for _, names := range [][]string{{""}, {strings.Repeat("x", untrusted.MaxComm+1)}} {
+	for _, names := range [][]string{{""}, {"*"}, {strings.Repeat("x", untrusted.MaxComm+1)}, {strings.Repeat("x", untrusted.MaxComm+1) + "*"}} {
 		if _, err := NewISCSI(collector.Options{}, Options{Servers: names}); err == nil || !strings.Contains(err.Error(), "--iscsi.server") {
 			t.Errorf("%q: %v", names, err)
 		}
 		if _, err := NewNVMe(collector.Options{}, Options{Servers: names}); err == nil || !strings.Contains(err.Error(), "--nvme.server") {
 			t.Errorf("%q: %v", names, err)
 		}
+	}
+	if wire, err := nvmeWire.withServers([]string{strings.Repeat("x", untrusted.MaxComm) + "*"}); err != nil || !wire.server.is(strings.Repeat("x", untrusted.MaxComm)) {
+		t.Errorf("a name of the greatest length and a star: %v", err)
 	}
 }
 

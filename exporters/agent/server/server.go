@@ -4,7 +4,6 @@ package server
 
 import (
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -102,7 +101,7 @@ func (s Server) ClientPorts() []uint16 {
 	if len(s.Ports) == 0 {
 		return nil
 	}
-	return slices.Concat(s.Ports, s.UnsupportedPorts)
+	return union(s.Ports, s.UnsupportedPorts)
 }
 
 // maxDataID is how much of a DataID is in a name.
