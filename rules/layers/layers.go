@@ -207,5 +207,10 @@ func IsStorage(l Layer) bool { return l.Place >= InVolume && l.Name != Rest && l
 // OfVolume reports whether a layer's time is the volume's, or the server's in its files.
 func OfVolume(l Layer) bool { return l.Place >= InVolume || l.Part() == volume }
 
+// OnDisk reports whether a layer's time is longer while somebody else keeps the disk busy that the volume's bytes are on.
+func OnDisk(l Layer) bool {
+	return l.Name == Device || l.Name == Queue || l.Name == Flush || l.Name == Replica || l.Name == Disk || l.Place == InServer && OfVolume(l)
+}
+
 // InSync reports whether a layer is one that a sync is made of, or sync itself.
 func InSync(l Layer) bool { return l.Place >= InVolume || l.Name == Sync }

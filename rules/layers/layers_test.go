@@ -140,6 +140,14 @@ func wrong(v value) string {
 // queried is a matcher in the query of a template.
 var queried = regexp.MustCompile(`\b(layer|suspect)=~?'(.*?)'`)
 
+// The rules name a neighbour for the layers that OnDisk has.
+func TestOnDisk(t *testing.T) {
+	want := `reason="grown", layer=~"` + strings.Join(layers.Names(layers.OnDisk), "|") + `"`
+	if text := string(must(os.ReadFile(filepath.Join(testkit.Root(), "rules/verdict.rules.yaml")))); !strings.Contains(text, want) {
+		t.Errorf("verdict.rules.yaml has no %s", want)
+	}
+}
+
 // Every name of a layer in the rules and in Alertmanager's inhibitions is one of the package, and lists of them are in
 // its order.
 func TestRules(t *testing.T) {

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -112,6 +113,9 @@ func (f *Finding) word() {
 	}
 	if n := v.of(Neighbour); len(n) > 0 && c.Reason != Neighbour {
 		v.Text += "; " + f.neighbourText(n[0])
+	} else if c.Reason == Largest && len(f.neighbours) > 0 && layers.OnDisk(layers.Of(c.Layer)) {
+		// It is not known whether the layer grew.
+		v.Text += "; " + slices.MaxFunc(f.neighbours, func(n, m neighbour) int { return cmp.Compare(n.share, m.share) }).text("its disk")
 	}
 	if !slices.Contains([]Reason{Stalled, Lock, CPU, Host}, c.Reason) {
 		for _, l := range f.limits {
@@ -197,14 +201,18 @@ func (l diskLimit) text() string {
 // neighbourText words who keeps a disk busy.
 func (f *Finding) neighbourText(c Culprit) string {
 	i := slices.IndexFunc(f.neighbours, func(n neighbour) bool { return n.node == c.Node && n.device == c.Device })
-	n := f.neighbours[i] // the rules have it from there
-	work := "more than"
-	if Known(n.work) {
-		work = number(n.work) + " times"
-	}
 	below := "its disk"
 	if c.Replica != "" {
 		below = fmt.Sprintf("the disk of its replica %s,", c.Replica)
+	}
+	return f.neighbours[i].text(below) // the rules have it from there
+}
+
+// text words who keeps a disk busy that is called below.
+func (n neighbour) text(below string) string {
+	work := "more than"
+	if Known(n.work) {
+		work = number(n.work) + " times"
 	}
 	return fmt.Sprintf("%s %s on %s does %s its usual work; %.0f %% of its time is %s (%s)", below, n.device, n.node, work, 100*n.share, n.user, n.kind)
 }

@@ -22,14 +22,19 @@ func TestNeighbour(t *testing.T) {
 	}{
 		"the device grew": {layers.Device, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
 			"its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", ""},
-		"the network grew":  {layers.Network, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
+		"the network grew": {layers.Network, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
+		"nothing grew, and it syncs": {"", false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Largest,
+			"; its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", ""},
 		"the own load grew": {layers.Device, true, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Load, "more to do", "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Finding{At: time.Unix(1e9, 0), Window: 5 * time.Minute, Target: Target{Node: "b", Server: "shop/db-1", Engine: "postgresql", Class: "c", Volume: "v"},
-				Commits: Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}}, grown: []string{c.grown}, loadExplains: c.loadExplains,
+				Commits: Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}}, loadExplains: c.loadExplains,
 				neighbours: []neighbour{c.neighbour}}
 			f.Statements = f.Commits
+			if c.grown != "" {
+				f.grown = []string{c.grown}
+			}
 			if err := f.judge(t.Context()); err != nil {
 				t.Fatal(err)
 			}
