@@ -44,7 +44,7 @@ const enum run_state *unused_run_state __attribute__((unused));
 
 /* Who of a program and its backup programs is at work on a CPU. By rank, each is written by its own program only. */
 struct group_state {
-	u8 inside[MAX_BACKUPS + 1];    /* enum presence */
+	u8 inside[MAX_BACKUPS + 1];    /* enum run_state */
 	u32 possible_misses;           /* runs that were the last and lost the CPU meanwhile: events may be missed */
 	u64 switches[MAX_BACKUPS + 1]; /* how often the task had lost the CPU when it became the last */
 };

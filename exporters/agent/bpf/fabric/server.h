@@ -15,9 +15,9 @@
 /* Scratch memory: a slot for each program that needs some, and for each of its backup programs. */
 enum server_scratch_slot {
 	SCRATCH_RECEIVED,
-	ROOM_RECEIVED_INET6,
+	SCRATCH_RECEIVED_INET6,
 	SCRATCH_SENT,
-	ROOM_SENT_INET6,
+	SCRATCH_SENT_INET6,
 	SCRATCH_SLOTS,
 };
 #define EXPORT_SCRATCH_SLOTS (SCRATCH_SLOTS * (1 + MAX_BACKUPS))

@@ -38,7 +38,7 @@ int BPF_PROG(server_inet_received, struct socket *s, void *msg, u64 size, int fl
 SEC("fexit/inet6_recvmsg")
 int BPF_PROG(server_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, ROOM_RECEIVED_INET6);
+	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED_INET6);
 }
 
 SEC("fexit/inet_sendmsg")
@@ -50,7 +50,7 @@ int BPF_PROG(server_inet_sent, struct socket *s, void *msg, u64 size, int result
 SEC("fexit/inet6_sendmsg")
 int BPF_PROG(server_inet6_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return is_server() ? sent(0, inode_behind(s), result, ROOM_SENT_INET6) : 0;
+	return is_server() ? sent(0, inode_behind(s), result, SCRATCH_SENT_INET6) : 0;
 }
 
 /* A socket that a target has open. */

@@ -159,16 +159,16 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 	u32 hash;
 	switch (c->bytes[from]) {
 	case 'Q':
-		push_request(c, request_of(classify(c, n.pos, end, true)));
+		push_request(c, request_of(classify(c, n.pos, end, GOES_ON)));
 		break;
 	case 'P':
 		pg(c)->request_open = 1;
 		hash = name_hash(c, n.pos, end);
 		skip_name(&n);
 		if (hash)
-			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end, true));
+			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end, GOES_ON));
 		else
-			pg(c)->unnamed = classify(c, n.pos, end, true);
+			pg(c)->unnamed = classify(c, n.pos, end, GOES_ON);
 		break;
 	case 'B':
 		pg(c)->request_open = 1;
@@ -335,7 +335,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			if (at || end != len)
 				return false;
 			c->understood = 1;
-			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n, true)));
+			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n, GOES_ON)));
 			return true;
 		}
 		if (end > n)
@@ -344,7 +344,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 		case 'P':
 			if (name)
 				return false;
-			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end, true);
+			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end, GOES_ON);
 			break;
 		case 'B':
 			if (name) /* the portal's */

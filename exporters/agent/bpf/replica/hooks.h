@@ -62,7 +62,7 @@ int BPF_PROG(replica_inet_received, struct socket *s, void *msg, u64 size, int f
 SEC("fexit/inet6_recvmsg")
 int BPF_PROG(replica_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return function_received(s, result, flags, ROOM_RECEIVED_INET6);
+	return function_received(s, result, flags, SCRATCH_RECEIVED_INET6);
 }
 
 SEC("fexit/unix_stream_recvmsg")
@@ -80,7 +80,7 @@ int BPF_PROG(replica_inet_sent, struct socket *s, void *msg, u64 size, int resul
 SEC("fexit/inet6_sendmsg")
 int BPF_PROG(replica_inet6_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return function_sent(s, result, ROOM_SENT_INET6);
+	return function_sent(s, result, SCRATCH_SENT_INET6);
 }
 
 SEC("fexit/unix_stream_sendmsg")
