@@ -241,10 +241,9 @@ type DataconnWrite struct {
 	Last     uint64
 	Previous uint64
 	Users    uint32
-	Sent     uint32
 	Acked    uint32
 	Overlap  uint8
-	Pad      [3]uint8
+	Pad      [7]uint8
 }
 
 type DataconnWriteKey struct {

@@ -149,10 +149,9 @@ struct write {
 	u64 last;     /* the latest acknowledgement: ns after start << PEER_BITS | the peer */
 	u64 previous; /* the one before it */
 	u32 users;    /* requests of the frontend for this very extent now */
-	u32 sent;
 	u32 acked;
 	u8 overlap;
-	u8 pad[3];
+	u8 pad[7];
 };
 
 struct ack_key {
@@ -161,8 +160,8 @@ struct ack_key {
 };
 
 struct acks {
-	u64 last;    /* writes this peer completed */
-	u64 wait_ns; /* how long these waited for this peer alone */
+	u64 last;    /* how many writes waited for this peer last */
+	u64 wait_ns; /* how long these waited for this peer alone, ns */
 };
 
 struct process_event {
@@ -357,9 +356,7 @@ static __always_inline void write_begins(struct operation *r, bool frontend)
 		if (!w)
 			return;
 	}
-	if (!frontend)
-		__sync_fetch_and_add(&w->sent, 1);
-	else if (__sync_fetch_and_add(&w->users, 1))
+	if (frontend && __sync_fetch_and_add(&w->users, 1))
 		w->overlap = 1;
 }
 
