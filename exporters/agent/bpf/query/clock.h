@@ -500,14 +500,14 @@ static __noinline int trace_statement(struct followed_task *b, struct task_struc
 	struct trace_event *e = trace_begin(TRACE_STATEMENT, b->start, end);
 	if (!e)
 		return 0;
-	e->middle = b->start - b->wakeup;
-	e->request_end = b->start + b->first_queued;
+	e->woken_or_issued = b->start - b->wakeup;
+	e->request_end_or_on_cpu = b->start + b->first_queued;
 	e->offset = b->query_id;
-	e->of = b->server;
+	e->owner = b->server;
 	e->pid = task->pid;
-	e->what = request & COMMAND_BITS;
+	e->subtype = request & COMMAND_BITS;
 	e->flags = b->taken_over ? TRACE_TAKEN_OVER : 0;
-	trace_tell(e);
+	trace_submit(e);
 	return 0;
 }
 

@@ -76,8 +76,8 @@ struct wake {
 	u64 request;
 	u64 request_end;
 	u32 pid;
-	u8 how;
-	u8 flags;
+	u8 reason; /* enum wake_reason */
+	u8 flags;  /* enum trace_flag */
 };
 
 #define SYNCS 8 /* a power of two */

@@ -507,16 +507,16 @@ static __noinline void trace_operation(struct cursor *u, struct operation *r)
 	e->request = m->id;
 	e->offset = r->offset;
 	e->size = r->size;
-	e->of = r->slot;
+	e->owner = r->slot;
 	e->pid = task;
 	e->tgid = task >> 32;
 	e->local_port = c->local_port;
 	e->remote_port = c->remote_port;
 	e->peer = r->peer;
-	e->what = r->op;
-	e->how = r->view;
+	e->subtype = r->op;
+	e->reason_or_view = r->view;
 	e->flags = m->failed ? TRACE_FAILED : 0;
-	trace_tell(e);
+	trace_submit(e);
 }
 
 static __noinline void operation_ends(struct cursor *u)
