@@ -119,7 +119,7 @@ static __always_inline bool read_clock(struct followed_task *b, struct task_stru
 									       : kind;
 	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)
 		a->wait_ns = now - wait_start;
-	if (a->phase == PHASE_WAIT && traits_of(b->engine) & FLUSHES && awaits_sync(b, task))
+	if (a->phase == PHASE_WAIT && traits_of(b->engine) & TRAIT_SHARES_SYNCS && awaits_sync(b, task))
 		a->phase = PHASE_SYNC;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
@@ -177,10 +177,10 @@ static __always_inline bool describe_activity(struct followed_task *b, struct ta
 			return false;
 		for (int i = 0; i < 3; i++) {
 			u8 request = READ_ONCE(b->current);
-			if (!(request & HAS_STATEMENT))
+			if (!(request & REQUEST_HAS_STATEMENT))
 				return false;
 			a->kind = ACTIVITY_STATEMENT;
-			a->command = request & COMMAND_BITS;
+			a->command = request & REQUEST_COMMAND_BITS;
 			a->lock_wait = READ_ONCE(b->lock_wait);
 			a->statements = READ_ONCE(b->waiting);
 			/* A walk that is itself preempted may come back in a later statement. */
@@ -205,7 +205,7 @@ static __always_inline bool describe_activity(struct followed_task *b, struct ta
 		return true;
 	}
 	/* A thread of a pool has no session of its own. */
-	if (!READ_ONCE(b->in_transaction) || (!(traits_of(b->engine) & PROCESSES) && !awaits_client(task)))
+	if (!READ_ONCE(b->in_transaction) || (!(traits_of(b->engine) & TRAIT_PROCESS_PER_CONNECTION) && !awaits_client(task)))
 		return false;
 	a->kind = ACTIVITY_IDLE;
 	a->age_ns = now > mark ? now - mark : 0;
@@ -269,7 +269,7 @@ static __always_inline u64 count_uncounted(struct followed_task *b, struct task_
 	bool silent = socket_runs == b->looked_socket_runs && !READ_ONCE(b->busy);
 	b->looked_cpu = cpu;
 	b->looked_socket_runs = socket_runs;
-	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(b->engine) & PROCESSES) || b->leader || !has_client(b, task))
+	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(b->engine) & TRAIT_PROCESS_PER_CONNECTION) || b->leader || !has_client(b, task))
 		return 0;
 	return used;
 }

@@ -392,9 +392,9 @@ static __noinline int abandon(struct followed_task *b, struct task_struct *task,
 	if (!b || !task || !b->busy)
 		return 0;
 	u8 request = b->current;
-	if (!(request & HAS_STATEMENT) || is_handed(b, task))
+	if (!(request & REQUEST_HAS_STATEMENT) || is_handed(b, task))
 		return 0;
-	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	u32 key = b->server * COMMANDS + (request & REQUEST_COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s)
 		return 0;
@@ -505,7 +505,7 @@ static __noinline int trace_statement(struct followed_task *b, struct task_struc
 	e->offset = b->query_id;
 	e->owner = b->server;
 	e->pid = task->pid;
-	e->subtype = request & COMMAND_BITS;
+	e->subtype = request & REQUEST_COMMAND_BITS;
 	e->flags = b->taken_over ? TRACE_TAKEN_OVER : 0;
 	trace_submit(e);
 	return 0;
@@ -543,7 +543,7 @@ static __noinline int observe(struct followed_task *b, struct task_struct *task,
 {
 	if (!b || !task)
 		return 0;
-	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	u32 key = b->server * COMMANDS + (request & REQUEST_COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s) {
 		count_loss(b->server, LOST_SERIES);
@@ -559,7 +559,7 @@ static __noinline int observe(struct followed_task *b, struct task_struct *task,
 	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
 	u64 hits = reads > not_hits ? reads - not_hits : 0;
 	add_statement(&s->all, b, ns, hits, at_send, false);
-	if (request & UNKNOWN)
+	if (request & REQUEST_UNKNOWN)
 		add(&s->unknown, 1);
 	if (b->behind) {
 		add(&s->pipelined, 1);

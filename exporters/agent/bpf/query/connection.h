@@ -50,7 +50,7 @@ static __noinline bool from_client(struct followed_task *b, u64 sk)
  * it serves many at once it is not read, and what is known of it stays on the socket. */
 static __always_inline struct connection *encrypted_at(struct followed_task *b, struct connection *c, struct task_struct *task, u64 sk)
 {
-	if (traits_of(b->engine) & MANY)
+	if (traits_of(b->engine) & TRAIT_SERVES_MANY)
 		return c;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 inode = inode_of(sk);
@@ -105,7 +105,7 @@ static __always_inline struct connection *seen(struct followed_task *b, struct c
 static __always_inline struct connection *connection_at(struct followed_task *b, struct task_struct *task, struct sock *sk, bool sends)
 {
 	bool same = b->socket == (u64)sk;
-	if (traits_of(b->engine) & PROCESSES) {
+	if (traits_of(b->engine) & TRAIT_PROCESS_PER_CONNECTION) {
 		if (!same) {
 			/* The only client of a process stays the same. */
 			if (b->socket || b->leader || sends || !from_client(b, (u64)sk))
@@ -132,7 +132,7 @@ static __always_inline struct connection *connection_at(struct followed_task *b,
 	/* What it sends may be the answer to what another thread has received. */
 	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
 		proto_turns(b, c, task, sends);
-		turn_to(b, sk, traits_of(b->engine) & MANY ? 0 : inode_of((u64)sk));
+		turn_to(b, sk, traits_of(b->engine) & TRAIT_SERVES_MANY ? 0 : inode_of((u64)sk));
 	}
 	return seen(b, c);
 }

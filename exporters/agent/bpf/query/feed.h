@@ -39,7 +39,7 @@ static __always_inline bool skip_bytes(struct connection *c)
 	return c->in_left > 0;
 }
 
-/* Copies bytes to bytes[HEAD] until it has want of them; false at the end of the chunk. */
+/* Copies bytes to bytes[HEAD_OFFSET] until it has want of them; false at the end of the chunk. */
 static __always_inline bool gather(struct connection *c, u32 want)
 {
 	u32 have = c->head_len;
@@ -51,7 +51,7 @@ static __always_inline bool gather(struct connection *c, u32 want)
 	if (n > 127)
 		return false;
 	barrier_var(n);
-	if (n && bpf_probe_read_user(&c->bytes[HEAD + (have & 127)], n & 127, (void *)c->in_buf)) {
+	if (n && bpf_probe_read_user(&c->bytes[HEAD_OFFSET + (have & 127)], n & 127, (void *)c->in_buf)) {
 		count_loss(c->server, LOST_PROTOCOL);
 		c->conn = CONN_LOST;
 		c->head_len = 0;
@@ -64,13 +64,13 @@ static __always_inline bool gather(struct connection *c, u32 want)
 	return c->head_len >= want;
 }
 
-/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
+/* Copies the bytes at hand to bytes[STAGE_OFFSET]; false if they cannot be read. */
 static __always_inline bool stage(struct connection *c)
 {
-	u32 n = c->in_left < STAGED ? c->in_left : STAGED;
+	u32 n = c->in_left < STAGE_BYTES ? c->in_left : STAGE_BYTES;
 	c->staged = 0;
 	barrier_var(n);
-	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)c->in_buf))
+	if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], n & (2 * STAGE_BYTES - 1), (void *)c->in_buf))
 		return false;
 	c->stage_at = 0;
 	c->staged = n;

@@ -30,7 +30,7 @@ enum framing {
 };
 
 struct mysql_state {
-	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
+	u8 preparing;     /* command of the statement being prepared | REQUEST_HAS_STATEMENT */
 	u8 file_transfer; /* enum file_transfer */
 	u8 commanded;     /* the last packet, in or out, was a command, whose answer begins with packet 1 */
 	u8 framing;       /* enum framing */
@@ -40,7 +40,7 @@ struct mysql_state {
 	u32 values;       /* and its value */
 };
 
-_Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct mysql_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct mysql_state *mysql(struct connection *c)
 {
@@ -48,7 +48,7 @@ static __always_inline struct mysql_state *mysql(struct connection *c)
 }
 
 /* Threads, of which each serves one connection after the other; those of a pool by turns. */
-#define mysql_traits FLUSHES
+#define mysql_traits TRAIT_SHARES_SYNCS
 
 static __always_inline int mysql_opened(struct followed_task *b, struct connection *c)
 {
@@ -141,11 +141,11 @@ enum {
 	TYPE_YEAR,
 };
 
-/* Bytes of a string, or of a time, with its length before it. All that are longer than BODY are alike. */
+/* Bytes of a string, or of a time, with its length before it. All that are longer than MAX_BODY are alike. */
 static __always_inline u32 mysql_string(struct connection *c, u32 at)
 {
-	u32 length = at < MYSQL_HEADER + BODY ? c->bytes[at] : BODY;
-	return 1 + (length < BODY ? length : BODY);
+	u32 length = at < MYSQL_HEADER + MAX_BODY ? c->bytes[at] : MAX_BODY;
+	return 1 + (length < MAX_BODY ? length : MAX_BODY);
 }
 
 static __always_inline u32 mysql_value(struct connection *c, u8 type, u32 at)
@@ -175,7 +175,7 @@ static long mysql_attribute(u32 i, struct feed *f)
 	struct connection *c = f->c;
 	struct mysql_state *m = mysql(c);
 	u32 at = m->types, null = ATTRIBUTES + i / 8;
-	if (at >= MYSQL_HEADER + BODY || null >= MYSQL_HEADER + BODY)
+	if (at >= MYSQL_HEADER + MAX_BODY || null >= MYSQL_HEADER + MAX_BODY)
 		return 1;
 	m->types = at + 2 + mysql_string(c, at + 2);
 	if (m->values && !(c->bytes[null] >> (i & 7) & 1))
@@ -186,7 +186,7 @@ static long mysql_attribute(u32 i, struct feed *f)
 /* The command of the text at hand, which begins there. */
 static __always_inline u8 mysql_text(struct connection *c, u32 at)
 {
-	return classify(c, at, c->head_len, (c->body > BODY ? GOES_ON : 0) | MYSQL_TEXT);
+	return classify(c, at, c->head_len, (c->body > MAX_BODY ? GOES_ON : 0) | MYSQL_TEXT);
 }
 
 /* The command of a COM_QUERY. A client that has attributes for queries sends them before the text: their number, the
@@ -211,7 +211,7 @@ static __always_inline u8 mysql_query(struct connection *c)
 	} else if (n == MANY_ATTRIBUTES) {
 		at = c->head_len;
 	}
-	return mysql_text(c, at) | HAS_STATEMENT;
+	return mysql_text(c, at) | REQUEST_HAS_STATEMENT;
 }
 
 __noinline int mysql_command(struct connection *c, struct names *names)
@@ -233,15 +233,15 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 		c->request = mysql_query(c);
 		break;
 	case COM_STMT_PREPARE:
-		mysql(c)->preparing = mysql_text(c, MYSQL_HEADER + 1) | HAS_STATEMENT;
-		c->bound = mysql(c)->preparing & ~HAS_STATEMENT;
+		mysql(c)->preparing = mysql_text(c, MYSQL_HEADER + 1) | REQUEST_HAS_STATEMENT;
+		c->bound = mysql(c)->preparing & ~REQUEST_HAS_STATEMENT;
 		break;
 	case COM_STMT_EXECUTE:
 	case COM_STMT_FETCH:
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
 		u32 id = le32_at(c, MYSQL_HEADER + 1);
-		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | HAS_STATEMENT;
+		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | REQUEST_HAS_STATEMENT;
 		break;
 	}
 	case COM_STMT_CLOSE:
@@ -261,7 +261,7 @@ static __always_inline bool mysql_is_command(struct connection *c)
 /* Bytes of the body at hand that are looked at. */
 static __always_inline u32 mysql_looked_at(struct connection *c)
 {
-	return c->body < BODY ? c->body : BODY;
+	return c->body < MAX_BODY ? c->body : MAX_BODY;
 }
 
 static long mysql_step(u32 i, struct feed *f)
@@ -394,7 +394,7 @@ static __always_inline int mysql_wrote(struct followed_task *b, struct connectio
 	 * NULL has the same first byte, but is not sent alone unless it is larger than the server's buffer. */
 	if (kind == FILE_ASKED && (first || (alone && len <= MAX_FILE_NAME)))
 		mysql(c)->file_transfer = TRANSFER_ASKED;
-	if (kind == 0 && alone && c->request & HAS_STATEMENT) {
+	if (kind == 0 && alone && c->request & REQUEST_HAS_STATEMENT) {
 		u8 status = mysql_status(answer);
 		b->complete = !(status & MORE_RESULTS);
 		if (first)
@@ -430,7 +430,7 @@ static __always_inline int mysql_sent(struct followed_task *b, struct connection
 /* The statement under way ended with the last send. */
 static __always_inline void mysql_end(struct followed_task *b, struct task_struct *task)
 {
-	if (b->current & HAS_STATEMENT)
+	if (b->current & REQUEST_HAS_STATEMENT)
 		observe(b, task, b->current, b->sent_at, true);
 	b->current = 0;
 	b->busy = 0;
@@ -474,12 +474,12 @@ static __always_inline int mysql_turns(struct followed_task *b, struct connectio
 			mysql_end(b, task);
 		else if (gone)
 			abandon(b, task, now);
-		else if (b->tls && b->current & HAS_STATEMENT)
+		else if (b->tls && b->current & REQUEST_HAS_STATEMENT)
 			count_loss(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
 		b->busy = 0;
 		b->sent = 0;
 	}
-	if (sends && c->request & HAS_STATEMENT && !c->answered && c->start)
+	if (sends && c->request & REQUEST_HAS_STATEMENT && !c->answered && c->start)
 		take_over(b, c, task, now);
 	return 0;
 }

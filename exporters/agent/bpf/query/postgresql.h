@@ -14,8 +14,8 @@
 
 #define PG_HEADER 5
 #define PG_MAX_MESSAGE 0x3fffffff
-#define PENDING 64       /* requests in flight remembered per connection; a power of two */
-#define FROM_SYNC MARKED /* of a request: it ended with a Sync */
+#define PENDING 64                  /* requests in flight remembered per connection; a power of two */
+#define PG_FROM_SYNC REQUEST_MARKED /* of a request: it ended with a Sync */
 
 struct pg_state {
 	u8 unnamed;      /* command of the unnamed prepared statement */
@@ -27,7 +27,7 @@ struct pg_state {
 	u64 arrival[PENDING]; /* when it was read, if others were before it; else 0 */
 };
 
-_Static_assert(sizeof(struct pg_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct pg_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct pg_state *pg(struct connection *c)
 {
@@ -35,7 +35,7 @@ static __always_inline struct pg_state *pg(struct connection *c)
 }
 
 /* A process for each connection, forked by the main one, which take each other's signals. */
-#define pg_traits (PROCESSES | SIGNALS)
+#define pg_traits (TRAIT_PROCESS_PER_CONNECTION | TRAIT_WAKES_BY_SIGNAL)
 
 static __always_inline int pg_opened(struct followed_task *b, struct connection *c)
 {
@@ -72,10 +72,10 @@ static __always_inline void reopen_request(struct connection *c)
 	if (pg(c)->pending_tail == pg(c)->pending_head)
 		return;
 	u8 request = pg(c)->pending[(pg(c)->pending_tail - 1) & (PENDING - 1)];
-	if (!(request & FROM_SYNC))
+	if (!(request & PG_FROM_SYNC))
 		return;
 	pg(c)->pending_tail--;
-	c->request = request & ~FROM_SYNC;
+	c->request = request & ~PG_FROM_SYNC;
 	pg(c)->request_open = 1;
 	pg(c)->reopened = 1;
 }
@@ -100,7 +100,7 @@ struct name {
 static long name_byte(u32 i, struct name *n)
 {
 	u32 pos = n->from + i;
-	if (pos >= n->end || pos >= 2 * STAGE)
+	if (pos >= n->end || pos >= 2 * STAGE_OFFSET)
 		return 1;
 	n->pos = pos + 1;
 	return n->c->bytes[pos] == 0;
@@ -109,11 +109,11 @@ static long name_byte(u32 i, struct name *n)
 /* Passes over a name and its zero. */
 static __always_inline void skip_name(struct name *n)
 {
-	if (n->pos < 2 * STAGE && n->c->bytes[n->pos] == 0) {
+	if (n->pos < 2 * STAGE_OFFSET && n->c->bytes[n->pos] == 0) {
 		n->pos++;
 	} else {
 		n->from = n->pos;
-		bpf_loop(BODY, name_byte, n, 0);
+		bpf_loop(MAX_BODY, name_byte, n, 0);
 	}
 }
 
@@ -146,13 +146,13 @@ __noinline u32 name_hash(struct connection *c, u32 pos, u32 end)
 /* A request with one more execution. Several in one request are one statement, named after the first. */
 static __always_inline u8 pg_executed(u8 request, u8 bound)
 {
-	return request & HAS_STATEMENT ? request | SEVERAL : bound | HAS_STATEMENT;
+	return request & REQUEST_HAS_STATEMENT ? request | REQUEST_SEVERAL : bound | REQUEST_HAS_STATEMENT;
 }
 
 /* A message whose header and first bytes are in bytes[from:end]. */
 __noinline int pg_message(struct connection *c, u32 from, u32 end)
 {
-	if (!c || from > STAGE + STAGED)
+	if (!c || from > STAGE_OFFSET + STAGE_BYTES)
 		return 0;
 	c->understood = 1;
 	struct name n = {.c = c, .pos = from + PG_HEADER, .end = end};
@@ -182,17 +182,17 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 		break;
 	case 'C':
 		pg(c)->request_open = 1;
-		if (c->bytes[n.pos & (2 * STAGE - 1)] == 'S') {
+		if (c->bytes[n.pos & (2 * STAGE_OFFSET - 1)] == 'S') {
 			hash = name_hash(c, n.pos + 1, end);
 			if (hash)
 				forget_name(names_of_task(0), hash);
 		}
 		break;
 	case 'F':
-		push_request(c, OTHER | HAS_STATEMENT);
+		push_request(c, OTHER | REQUEST_HAS_STATEMENT);
 		break;
 	case 'S':
-		push_request(c, c->request | FROM_SYNC);
+		push_request(c, c->request | PG_FROM_SYNC);
 		c->request = 0;
 		pg(c)->request_open = 0;
 		break;
@@ -213,7 +213,7 @@ static __always_inline int pg_wanted(u8 type)
 	case 'P':
 	case 'B':
 	case 'C':
-		return BODY;
+		return MAX_BODY;
 	case 'E':
 	case 'S':
 	case 'F':
@@ -233,7 +233,7 @@ static __always_inline int pg_wanted(u8 type)
  * sends such a message. Leaves the body's length in c->body. */
 static __always_inline u32 pg_header(struct connection *c, u32 at)
 {
-	if (at > STAGE + STAGED)
+	if (at > STAGE_OFFSET + STAGE_BYTES)
 		return 0;
 	u8 *h = &c->bytes[at];
 	u32 len = (u32)h[1] << 24 | (u32)h[2] << 16 | (u32)h[3] << 8 | h[4];
@@ -260,12 +260,12 @@ static __always_inline u32 pg_whole(struct followed_task *b, struct connection *
 {
 	for (int i = 0; i < 2; i++) {
 		u32 at = c->stage_at;
-		if (at <= STAGED && at + PG_HEADER <= c->staged) {
-			u32 want = pg_header(c, STAGE + at);
+		if (at <= STAGE_BYTES && at + PG_HEADER <= c->staged) {
+			u32 want = pg_header(c, STAGE_OFFSET + at);
 			if (!want)
 				return pg_confused(b, c), ~0U;
 			if (at + want <= c->staged) {
-				pg_message(c, STAGE + at, STAGE + at + want);
+				pg_message(c, STAGE_OFFSET + at, STAGE_OFFSET + at + want);
 				return PG_HEADER + c->body;
 			}
 			if (want > c->in_left)
@@ -296,13 +296,13 @@ static long pg_step(u32 i, struct feed *f)
 	if (c->head_len < PG_HEADER) {
 		if (!gather(c, PG_HEADER))
 			return 1;
-		c->head_want = pg_header(c, HEAD);
+		c->head_want = pg_header(c, HEAD_OFFSET);
 		if (!c->head_want)
 			return pg_confused(f->b, c);
 	}
 	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
-	pg_message(c, HEAD, HEAD + c->head_len);
+	pg_message(c, HEAD_OFFSET, HEAD_OFFSET + c->head_len);
 	c->skip = PG_HEADER + c->body - c->head_len;
 	c->head_len = 0;
 	return 0;
@@ -317,15 +317,15 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 {
 	if (!c || len < PG_HEADER)
 		return false;
-	u32 n = len < STAGED ? len : STAGED;
+	u32 n = len < STAGE_BYTES ? len : STAGE_BYTES;
 	barrier_var(n);
-	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)buf))
+	if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], n & (2 * STAGE_BYTES - 1), (void *)buf))
 		return false;
 	u32 at = 0, bound = c->bound, unnamed = pg(c)->unnamed, request = c->request;
 	for (int i = 0; i < AT_ONCE; i++) {
-		if (at > STAGED)
+		if (at > STAGE_BYTES)
 			return false;
-		u64 head = eight_bytes(c, STAGE + at);
+		u64 head = eight_bytes(c, STAGE_OFFSET + at);
 		u32 size = __builtin_bswap32(head >> 8);
 		u8 type = head, name = head >> 40;
 		u32 end = at + 1 + size;
@@ -335,7 +335,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			if (at || end != len)
 				return false;
 			c->understood = 1;
-			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n, GOES_ON)));
+			push_request(c, request_of(classify(c, STAGE_OFFSET + PG_HEADER, STAGE_OFFSET + n, GOES_ON)));
 			return true;
 		}
 		if (end > n)
@@ -344,12 +344,12 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 		case 'P':
 			if (name)
 				return false;
-			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end, GOES_ON);
+			unnamed = classify(c, STAGE_OFFSET + at + PG_HEADER + 1, STAGE_OFFSET + end, GOES_ON);
 			break;
 		case 'B':
 			if (name) /* the portal's */
 				return false;
-			bound = name_hash(c, STAGE + at + PG_HEADER + 1, STAGE + end);
+			bound = name_hash(c, STAGE_OFFSET + at + PG_HEADER + 1, STAGE_OFFSET + end);
 			bound = bound ? recall(names_of_task(0), bound) : unnamed;
 			break;
 		case 'E':
@@ -363,7 +363,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			c->understood = 1;
 			c->bound = bound;
 			pg(c)->unnamed = unnamed;
-			push_request(c, request | FROM_SYNC);
+			push_request(c, request | PG_FROM_SYNC);
 			c->request = 0;
 			pg(c)->request_open = 0;
 			return true;
@@ -478,7 +478,7 @@ static __always_inline void pg_ready(struct followed_task *b, struct connection 
 	if (p->pending_tail != p->pending_head) {
 		u8 request = p->pending[p->pending_head & (PENDING - 1)];
 		p->pending_head++;
-		if (request & HAS_STATEMENT) {
+		if (request & REQUEST_HAS_STATEMENT) {
 			if (query_places)
 				pg_read_query_id(b);
 			observe(b, task, request, now, false);
@@ -507,15 +507,15 @@ __noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
 {
 	if (!c)
 		return request;
-	for (u32 size = PG_MIN_TAG; size <= PG_MAX_TAG && !(request & SEVERAL); size++) {
+	for (u32 size = PG_MIN_TAG; size <= PG_MAX_TAG && !(request & REQUEST_SEVERAL); size++) {
 		u64 head = user_word(end - size);
 		if ((u8)head != 'C' || __builtin_bswap32(head >> 8) != size - 1)
 			continue;
-		if (bpf_probe_read_user(&c->bytes[STAGE], PG_TAG_SEEN, (void *)(end - size + PG_HEADER)))
+		if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], PG_TAG_SEEN, (void *)(end - size + PG_HEADER)))
 			break;
-		return classify(c, STAGE, STAGE + PG_TAG_SEEN, 0) | (request & ~(COMMAND_BITS | UNKNOWN));
+		return classify(c, STAGE_OFFSET, STAGE_OFFSET + PG_TAG_SEEN, 0) | (request & ~(REQUEST_COMMAND_BITS | REQUEST_UNKNOWN));
 	}
-	return request & COMMAND_BITS ? request & ~UNKNOWN : request;
+	return request & REQUEST_COMMAND_BITS ? request & ~REQUEST_UNKNOWN : request;
 }
 
 /* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
@@ -529,7 +529,7 @@ static __always_inline int pg_wrote(struct followed_task *b, struct connection *
 		return 0;
 	p->ready_sent = end[5];
 	u8 *request = &p->pending[p->pending_head & (PENDING - 1)];
-	if (p->pending_tail != p->pending_head && *request & UNKNOWN)
+	if (p->pending_tail != p->pending_head && *request & REQUEST_UNKNOWN)
 		*request = pg_tagged(c, buf + len - sizeof(end), *request);
 	return 0;
 }

@@ -9,10 +9,10 @@
 
 /* What distinguishes engines beyond their bytes: the traits of a protocol. */
 enum trait {
-	PROCESSES = 1, /* each connection has a process, a child of the server's main one; else threads serve them */
-	SIGNALS = 2,   /* its processes wake each other by SIGURG, and each takes it by a read call */
-	MANY = 4,      /* a thread serves many connections at once: what one client lacks keeps no other waiting */
-	FLUSHES = 8,   /* its threads sync for one another, and wait for that on futexes; see syncs.h */
+	TRAIT_PROCESS_PER_CONNECTION = 1, /* a connection has a process, a child of the server's main one; else threads serve them */
+	TRAIT_WAKES_BY_SIGNAL = 2,        /* its processes wake each other by SIGURG, and each takes it by a read call */
+	TRAIT_SERVES_MANY = 4,            /* a thread serves many connections at once: what one client lacks keeps no other waiting */
+	TRAIT_SHARES_SYNCS = 8,           /* its threads sync for one another, and wait for that on futexes; see syncs.h */
 };
 
 #include "mysql.h"

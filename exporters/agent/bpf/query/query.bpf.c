@@ -98,7 +98,7 @@ static __always_inline void received_locked(struct followed_task *b, struct conn
 		proto_reads(b, plain, task);
 	if (ret <= 0) {
 		if (ret == -EAGAIN) {
-			b->blocked_client = !(traits_of(b->engine) & MANY);
+			b->blocked_client = !(traits_of(b->engine) & TRAIT_SERVES_MANY);
 			if (plain)
 				proto_drained(b, plain);
 		}
@@ -129,7 +129,7 @@ static __always_inline void sent_encrypted(struct followed_task *b, struct conne
 		e->tls_answered = 1;
 	}
 	e->unread = 0;
-	if (!(traits_of(b->engine) & MANY))
+	if (!(traits_of(b->engine) & TRAIT_SERVES_MANY))
 		b->busy = 0;
 }
 
@@ -138,7 +138,7 @@ static __always_inline void sent_locked(struct followed_task *b, struct connecti
 {
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
-			b->blocked_client = !(traits_of(b->engine) & MANY);
+			b->blocked_client = !(traits_of(b->engine) & TRAIT_SERVES_MANY);
 		return;
 	}
 	b->blocked_client = 0;
@@ -251,7 +251,7 @@ int BPF_PROG(task_waking, struct task_struct *task)
 		return 0;
 	struct followed_task *w = followed_task_of(waker);
 	bool by_server = w != NULL;
-	if (b && traits_of(b->engine) & FLUSHES && (b->busy || !b->socket)) {
+	if (b && traits_of(b->engine) & TRAIT_SHARES_SYNCS && (b->busy || !b->socket)) {
 		b->woken_at = bpf_ktime_get_ns();
 		b->woken_sync = 0;
 		if (w && waker->tgid == task->tgid)
@@ -280,7 +280,7 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 	if (sig != SIGURG || result != SIGNAL_QUEUED)
 		return 0;
 	struct followed_task *b = followed_task_of(task);
-	if (!b || !(traits_of(b->engine) & SIGNALS))
+	if (!b || !(traits_of(b->engine) & TRAIT_WAKES_BY_SIGNAL))
 		return 0;
 	if (b->busy)
 		__sync_fetch_and_add(&b->wakeups, 1);
@@ -320,7 +320,7 @@ static __always_inline int forked(struct task_struct *parent, struct task_struct
 	if (!p)
 		return 0;
 	bool thread = parent->tgid == child->tgid;
-	if (traits_of(p->engine) & PROCESSES ? thread || !p->leader : !thread)
+	if (traits_of(p->engine) & TRAIT_PROCESS_PER_CONNECTION ? thread || !p->leader : !thread)
 		return 0;
 	mark(child, p->server, p->engine, false, false);
 	return 0;
@@ -460,7 +460,7 @@ int adopt(struct bpf_iter__task *ctx)
 	bool leader = is_wanted(main, a);
 	if (!leader) {
 		/* A client's process that was there before the agent. */
-		if (!(traits_of(a->engine) & PROCESSES) || main != task || !is_wanted(task->real_parent, a))
+		if (!(traits_of(a->engine) & TRAIT_PROCESS_PER_CONNECTION) || main != task || !is_wanted(task->real_parent, a))
 			return 0;
 	}
 	if (b && b->server == a->server)

@@ -68,7 +68,7 @@ struct redis_state {
 	u64 elements; /* of the push message at hand, to come */
 };
 
-_Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct redis_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct redis_state *redis(struct connection *c)
 {
@@ -76,7 +76,7 @@ static __always_inline struct redis_state *redis(struct connection *c)
 }
 
 /* Threads; one serves all connections. */
-#define redis_traits MANY
+#define redis_traits TRAIT_SERVES_MANY
 
 static __always_inline int redis_opened(struct followed_task *b, struct connection *c)
 {
@@ -357,7 +357,7 @@ static __always_inline void redis_complete(struct connection *c)
 	if (group < COMMANDS)
 		p->commands[group]++;
 	p->total++;
-	c->request = group | HAS_STATEMENT;
+	c->request = group | REQUEST_HAS_STATEMENT;
 	c->understood = 1;
 	if (p->word == WORD('p', 's', 'y', 'n', 'c', 0, 0, 0) || p->word == WORD('s', 'y', 'n', 'c', 0, 0, 0, 0))
 		p->replica = 1;
@@ -396,8 +396,8 @@ static __always_inline long redis_measured(struct connection *c)
 	p->length = length;
 	p->word = 0;
 	u32 seen = length < 8 ? length : 8;
-	if (c->stage_at + seen <= c->staged && c->staged <= STAGED) {
-		u64 name = eight_bytes(c, STAGE + c->stage_at) | LOWER;
+	if (c->stage_at + seen <= c->staged && c->staged <= STAGE_BYTES) {
+		u64 name = eight_bytes(c, STAGE_OFFSET + c->stage_at) | LOWER;
 		p->word = seen < 8 ? name & LETTERS(seen & 7) : name;
 		return 0;
 	}
@@ -449,10 +449,10 @@ static __always_inline u32 redis_line(u64 text, u64 *number)
 /* A line's number at once, if it has come as a whole: how many bytes the line takes, or 0. */
 static __always_inline u32 redis_number(struct connection *c)
 {
-	if (c->stage_at >= c->staged || c->staged > STAGED)
+	if (c->stage_at >= c->staged || c->staged > STAGE_BYTES)
 		return 0;
 	u64 number = 0;
-	u32 line = redis_line(eight_bytes(c, STAGE + c->stage_at), &number);
+	u32 line = redis_line(eight_bytes(c, STAGE_OFFSET + c->stage_at), &number);
 	if (!line || c->stage_at + line > c->staged)
 		return 0;
 	redis(c)->number = number;
@@ -563,9 +563,9 @@ static long redis_step(u32 i, struct feed *f)
 		return 1;
 	if (c->stage_at >= c->staged && !stage(c))
 		return redis_confused(c);
-	if (c->stage_at >= STAGED)
+	if (c->stage_at >= STAGE_BYTES)
 		return redis_confused(c);
-	return redis_byte(c, c->bytes[(STAGE + c->stage_at) & (2 * STAGE - 1)]);
+	return redis_byte(c, c->bytes[(STAGE_OFFSET + c->stage_at) & (2 * STAGE_OFFSET - 1)]);
 }
 
 /* The beginning of a turn, or what came into it before. */
@@ -597,13 +597,13 @@ static __always_inline void redis_turn(struct followed_task *b, struct connectio
 static __always_inline void redis_now(struct followed_task *b, struct connection *c)
 {
 	struct redis_state *p = redis(c);
-	u32 group = c->request & COMMAND_BITS;
+	u32 group = c->request & REQUEST_COMMAND_BITS;
 	bool first = p->from == b->start;
 
 	if (b->current && !first)
 		return;
 	b->shared = !first || group == REDIS_BLOCKING || group >= COMMANDS || p->commands[group] != p->total;
-	b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
+	b->current = b->server ? c->request : OTHER | REQUEST_HAS_STATEMENT; /* see redis_observe() */
 }
 
 static __always_inline int redis_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)

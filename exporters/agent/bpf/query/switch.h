@@ -72,7 +72,7 @@ static __always_inline void switch_out(struct followed_task *b, struct task_stru
 			if (!b->socket) {
 				now = bpf_ktime_get_ns();
 				fall_asleep(b, phase_asleep(b, task, &nr), now - b->mark, now);
-				if (b->off_kind == PHASE_SYNC && traits_of(b->engine) & FLUSHES)
+				if (b->off_kind == PHASE_SYNC && traits_of(b->engine) & TRAIT_SHARES_SYNCS)
 					flusher_sleeps(b, task, now);
 				b->mark = now;
 				b->left = last_arrival(task);
@@ -116,7 +116,7 @@ static __always_inline void enter_cpu(struct followed_task *b, struct task_struc
 	if (!b->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
-	if (traits_of(b->engine) & FLUSHES && (b->busy || !b->socket) && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
+	if (traits_of(b->engine) & TRAIT_SHARES_SYNCS && (b->busy || !b->socket) && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
 		slept_for_sync(b, task, b->mark, now);
 	on_cpu_since(b, task, now);
 }
