@@ -8,7 +8,7 @@
 #include "prepared.h"
 
 struct feed {
-	struct followed_task *b;
+	struct followed_task *followed;
 	struct connection *c;
 	struct names *names;
 };
@@ -86,8 +86,8 @@ __noinline u64 user_word(u64 at)
 }
 
 /* A word of up to eight letters as the number its lower-case bytes make. */
-#define WORD(a, b, c, d, e, f, g, h) \
-	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | \
+#define WORD(a, followed, c, d, e, f, g, h) \
+	((u64)(a) | (u64)(followed) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | \
 		(u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
 
 #define UNDERSCORE ('_' | 0x20) /* made small as letters are */

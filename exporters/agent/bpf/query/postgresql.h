@@ -37,9 +37,9 @@ static __always_inline struct pg_state *pg(struct connection *c)
 /* A process for each connection, forked by the main one, which take each other's signals. */
 #define pg_traits (TRAIT_PROCESS_PER_CONNECTION | TRAIT_WAKES_BY_SIGNAL)
 
-static __always_inline int pg_opened(struct followed_task *b, struct connection *c)
+static __always_inline int pg_opened(struct followed_task *followed, struct connection *c)
 {
-	c->conn = b->adopted ? CONN_READY : CONN_LOGIN;
+	c->conn = followed->adopted ? CONN_READY : CONN_LOGIN;
 	return 0;
 }
 
@@ -244,11 +244,11 @@ static __always_inline u32 pg_header(struct connection *c, u32 at)
 	return PG_HEADER + (c->body < (u32)wanted ? c->body : (u32)wanted);
 }
 
-static __always_inline long pg_confused(struct followed_task *b, struct connection *c)
+static __always_inline long pg_confused(struct followed_task *followed, struct connection *c)
 {
 	c->conn = CONN_LOST;
-	abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
-	b->current = 0;
+	abandon(followed, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	followed->current = 0;
 	forget_requests(c);
 	count_loss(c->server, LOST_PROTOCOL);
 	return 1;
@@ -256,14 +256,14 @@ static __always_inline long pg_confused(struct followed_task *b, struct connecti
 
 /* One message of those that have come as a whole, or at least as far as it is looked at;
  * 0 if the next one comes in parts. */
-static __always_inline u32 pg_whole(struct followed_task *b, struct connection *c)
+static __always_inline u32 pg_whole(struct followed_task *followed, struct connection *c)
 {
 	for (int i = 0; i < 2; i++) {
 		u32 at = c->stage_at;
 		if (at <= STAGE_BYTES && at + PG_HEADER <= c->staged) {
 			u32 want = pg_header(c, STAGE_OFFSET + at);
 			if (!want)
-				return pg_confused(b, c), ~0U;
+				return pg_confused(followed, c), ~0U;
 			if (at + want <= c->staged) {
 				pg_message(c, STAGE_OFFSET + at, STAGE_OFFSET + at + want);
 				return PG_HEADER + c->body;
@@ -285,7 +285,7 @@ static long pg_step(u32 i, struct feed *f)
 	if (!skip_bytes(c))
 		return 1;
 	if (!c->head_len) {
-		u32 whole = pg_whole(f->b, c);
+		u32 whole = pg_whole(f->followed, c);
 		if (whole == ~0U)
 			return 1;
 		if (whole) {
@@ -298,7 +298,7 @@ static long pg_step(u32 i, struct feed *f)
 			return 1;
 		c->head_want = pg_header(c, HEAD_OFFSET);
 		if (!c->head_want)
-			return pg_confused(f->b, c);
+			return pg_confused(f->followed, c);
 	}
 	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
@@ -375,19 +375,19 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 	return false;
 }
 
-static __always_inline int pg_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int pg_received(struct followed_task *followed, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	c->answered = 0;
-	if (!b->busy)
-		begin(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	if (!followed->busy)
+		begin(followed, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	if (c->conn != CONN_READY)
 		return 0;
 	if (c->head_len || c->skip || !pg_at_once(c, buf, len)) {
-		struct feed f = {.b = b, .c = c};
+		struct feed f = {.followed = followed, .c = c};
 		feed(c, buf, len);
 		bpf_loop(1 << 14, pg_step, &f, 0);
 	}
-	b->current = pg_current(c);
+	followed->current = pg_current(c);
 	return 0;
 }
 
@@ -424,15 +424,15 @@ __noinline u32 pg_is_status(u64 at, u32 size)
 /* Returns where the current task has its status, or 0 if that is not known: what is there must be as it is laid out. A
  * neighbour's page may not be mapped in this process, so that both are tried, and what one process has found holds for
  * all. */
-static __always_inline u64 pg_status_of(struct followed_task *b)
+static __always_inline u64 pg_status_of(struct followed_task *followed)
 {
-	if (b->status || b->status_looked >= PG_LOOKS)
-		return b->status;
-	u32 id = b->server;
+	if (followed->status || followed->status_looked >= PG_LOOKS)
+		return followed->status;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	if (!s || !s->status)
 		return 0;
-	b->status_looked++;
+	followed->status_looked++;
 	u64 at = user_word(s->status);
 	u32 size = s->status_size, pid = inner_pid(bpf_get_current_task_btf());
 	if (!at || !pid || (u32)user_word(at + PG_STATUS_PID) != pid)
@@ -440,61 +440,61 @@ static __always_inline u64 pg_status_of(struct followed_task *b)
 	if (!s->status_known && !pg_is_status(at, size) && !pg_is_status(at - size, size))
 		return 0;
 	s->status_known = 1;
-	b->status = at;
+	followed->status = at;
 	return at;
 }
 
 /* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
  * the next statement. */
-__noinline int pg_read_query_id(struct followed_task *b)
+__noinline int pg_read_query_id(struct followed_task *followed)
 {
-	if (!b)
+	if (!followed)
 		return 0;
-	u64 status = pg_status_of(b);
-	b->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
-	if (!b->query_id)
-		count_loss(b->server, status ? NO_ID : NO_ID_READ);
+	u64 status = pg_status_of(followed);
+	followed->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
+	if (!followed->query_id)
+		count_loss(followed->server, status ? NO_ID : NO_ID_READ);
 	return 0;
 }
 
 /* The server sent a ReadyForQuery with this transaction status. */
-static __always_inline void pg_ready(struct followed_task *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
+static __always_inline void pg_ready(struct followed_task *followed, struct connection *c, struct task_struct *task, u8 status, u64 now)
 {
 	struct pg_state *p = pg(c);
 	c->answered = 1;
-	b->in_transaction = status != PG_IDLE;
-	if (c->conn != CONN_READY || !b->busy) {
+	followed->in_transaction = status != PG_IDLE;
+	if (c->conn != CONN_READY || !followed->busy) {
 		if (c->conn == CONN_LOGIN) {
 			c->conn = CONN_READY;
 			forget_requests(c);
 		} else if (c->conn == CONN_LOST) {
 			count_loss(c->server, LOST_PROTOCOL);
 		}
-		b->slept = 0;
-		b->busy = 0;
+		followed->slept = 0;
+		followed->busy = 0;
 		return;
 	}
-	advance(b, task, now);
+	advance(followed, task, now);
 	if (p->pending_tail != p->pending_head) {
 		u8 request = p->pending[p->pending_head & (PENDING - 1)];
 		p->pending_head++;
 		if (request & REQUEST_HAS_STATEMENT) {
 			if (query_places)
-				pg_read_query_id(b);
-			observe(b, task, request, now, false);
+				pg_read_query_id(followed);
+			observe(followed, task, request, now, false);
 		}
 	}
-	b->slept = 0;
-	b->busy = 0;
+	followed->slept = 0;
+	followed->busy = 0;
 	/* If the next one is here already, it begins where this one ends: its duration is the time that the server
 	 * took for it, as its phases are. Its wait before that is reported separately. */
 	u64 arrival = p->pending_tail != p->pending_head ? p->arrival[p->pending_head & (PENDING - 1)] : 0;
 	if (p->pending_tail != p->pending_head || p->request_open) {
-		begin(b, task, now);
-		b->current = pg_current(c);
+		begin(followed, task, now);
+		followed->current = pg_current(c);
 	}
 	if (arrival && arrival < now)
-		b->behind = now - arrival;
+		followed->behind = now - arrival;
 }
 
 #define PG_MIN_TAG (PG_HEADER + 6)  /* bytes of a CommandComplete with the tag BEGIN */
@@ -520,7 +520,7 @@ __noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
 
 /* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
  * several parts. */
-static __always_inline int pg_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int pg_wrote(struct followed_task *followed, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	struct pg_state *p = pg(c);
 	u8 end[6] = {};
@@ -534,18 +534,18 @@ static __always_inline int pg_wrote(struct followed_task *b, struct connection *
 	return 0;
 }
 
-static __always_inline int pg_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_sent(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	u8 status = pg(c)->ready_sent;
 	if (!status)
 		return 0;
 	pg(c)->ready_sent = 0;
-	pg_ready(b, c, task, status, bpf_ktime_get_ns());
+	pg_ready(followed, c, task, status, bpf_ktime_get_ns());
 	return 0;
 }
 
 /* What is received is answered, or not yet complete. */
-static __always_inline int pg_drained(struct followed_task *b, struct connection *c)
+static __always_inline int pg_drained(struct followed_task *followed, struct connection *c)
 {
 	struct pg_state *p = pg(c);
 	if (c->answered && !c->unread) {
@@ -554,24 +554,24 @@ static __always_inline int pg_drained(struct followed_task *b, struct connection
 		if (p->pending_tail != p->pending_head) {
 			/* Requests the server took for no requests, such as a Sync during COPY. */
 			p->pending_head = p->pending_tail;
-			b->busy = p->request_open;
-			b->current = pg_current(c);
+			followed->busy = p->request_open;
+			followed->current = pg_current(c);
 		}
 		return 0;
 	}
 	/* Messages without an answer of their own, such as Terminate. */
 	if (p->pending_tail == p->pending_head && !p->request_open && !c->head_len && !c->skip)
-		b->busy = 0;
+		followed->busy = 0;
 	return 0;
 }
 
-static __always_inline int pg_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_reads(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	return 0;
 }
 
 /* A process serves one connection all its life. */
-static __always_inline int pg_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int pg_turns(struct followed_task *followed, struct connection *c, struct task_struct *task, bool sends)
 {
 	return 0;
 }
@@ -582,13 +582,13 @@ static __always_inline int pg_turns(struct followed_task *b, struct connection *
 
 /* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an I/O
  * worker does for it; shared memory shows that. With io_method=io_uring it waits for its own reads. */
-static __always_inline u32 pg_waits(struct followed_task *b, long nr)
+static __always_inline u32 pg_waits(struct followed_task *followed, long nr)
 {
 	if (nr == NR_io_uring_enter)
 		return PHASE_READ;
 	if (!is_poll(nr))
 		return PHASE_WAIT;
-	u32 id = b->server;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	u64 at = 0;
 	u32 event = 0;
@@ -597,11 +597,11 @@ static __always_inline u32 pg_waits(struct followed_task *b, long nr)
 	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
 		bpf_probe_read_user(&event, sizeof(event), (void *)at))
 		return PHASE_WAIT;
-	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
+	followed->lock_wait = event >> 24 == PG_WAIT_LOCK;
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
 }
 
-static __always_inline bool pg_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool pg_rests(struct followed_task *followed, struct task_struct *task, long nr, u64 now)
 {
 	return false;
 }

@@ -124,7 +124,7 @@ struct connection {
 	u32 stage_at;
 	u64 own[PROTOCOL_STATE_BYTES / 8]; /* what its protocol alone needs, see there; zero at the beginning */
 	u8 bytes[2 * STAGE_OFFSET + 8];    /* from HEAD_OFFSET: header and first bytes of a message that comes in parts;
-	                         * from STAGE_OFFSET: the bytes at hand, copied at once */
+	                            * from STAGE_OFFSET: the bytes at hand, copied at once */
 };
 
 /* One per process or thread of a database server; freed by the kernel when it ends. */

@@ -127,21 +127,21 @@ static __always_inline void trace_wait(struct trace_event *e, struct wake *w, u6
 }
 
 /* A server's task comes to a CPU. */
-static __noinline int trace_sleep(struct followed_task *b, struct task_struct *task, u64 now)
+static __noinline int trace_sleep(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	u32 kind = b->off_kind;
+	u32 kind = followed->off_kind;
 	struct trace_event *e = NULL;
-	if (kind != PHASE_RUNQUEUE && (b->busy || is_file_phase(kind)))
-		e = trace_begin(TRACE_WAIT, b->mark, now);
+	if (kind != PHASE_RUNQUEUE && (followed->busy || is_file_phase(kind)))
+		e = trace_begin(TRACE_WAIT, followed->mark, now);
 	if (e) {
-		e->owner = b->server;
+		e->owner = followed->server;
 		e->pid = task->pid;
 		e->subtype = kind;
-		trace_wait(e, &b->wake, b->awake_since);
+		trace_wait(e, &followed->wake, followed->awake_since);
 	}
-	b->awake_since = now;
+	followed->awake_since = now;
 	return 0;
 }
 
