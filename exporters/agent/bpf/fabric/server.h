@@ -35,8 +35,6 @@ enum server_scratch_slot {
 /* How many task management requests of a session may be. */
 #define TASKS 4
 
-#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
-
 /* After so many messages one after the other the digests are right. */
 #define SURE 8
 

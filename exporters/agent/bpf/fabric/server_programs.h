@@ -12,7 +12,7 @@ int BPF_PROG(server_received, struct sock *sk, int result, int flags)
 	u32 rank = rank_of(ctx);
 
 	if (is_server() && !(flags & MSG_PEEK))
-		received(rank, sk, inode_of(sk), family_of(sk), result, SCRATCH_RECEIVED);
+		received(rank, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
@@ -23,7 +23,7 @@ int BPF_PROG(server_sent, struct sock *sk, int result)
 	u32 rank = rank_of(ctx);
 
 	if (is_server())
-		sent(rank, inode_of(sk), result, SCRATCH_SENT);
+		sent(rank, inode_by_btf(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_SENT, rank);
 }

@@ -212,7 +212,6 @@ static __always_inline bool describe_activity(struct followed_task *followed, st
 	return true;
 }
 
-#define SOCK_STREAM 1
 #define MAX_FDS 256          /* a client's socket is among a process's first ones */
 #define UNCOUNTED_NS 1000000 /* less than that an idle process may take between two walks */
 

@@ -9,6 +9,7 @@
 #define __QUERY_CLOCK_H__
 
 #include "../arch.h"
+#include "../uapi.h"
 #include "state.h"
 #include "cost.h"
 #include "query_id.h"
@@ -18,10 +19,6 @@
 #define O_CREAT 00000100
 #define O_TRUNC 00001000
 #define O_DSYNC 00010000
-#define S_IFMT 00170000
-#define S_IFSOCK 0140000
-#define S_IFREG 0100000
-#define S_IFBLK 0060000
 
 static __always_inline u64 queued_so_far(struct task_struct *task)
 {
@@ -405,7 +402,7 @@ static __noinline int abandon(struct followed_task *followed, struct task_struct
 }
 
 /* The number of a socket's inode: unlike its address, it is not used again. 0 of one that is closed. */
-static __always_inline u64 inode_of(u64 sk)
+static __always_inline u64 socket_inode_of(u64 sk)
 {
 	struct socket *s = read_as(struct sock, sk, sk_socket);
 	return s ? read_as(struct socket_alloc, s, vfs_inode.i_ino) : 0;
@@ -414,7 +411,7 @@ static __always_inline u64 inode_of(u64 sk)
 /* Whether the client's socket is closed, or another one at the address of one that was. */
 static __always_inline bool is_gone(struct followed_task *followed)
 {
-	return followed->socket_inode != inode_of(followed->socket);
+	return followed->socket_inode != socket_inode_of(followed->socket);
 }
 
 #define SIGURG 23

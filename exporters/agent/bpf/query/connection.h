@@ -23,10 +23,6 @@ struct {
 	__type(value, struct connection);
 } encrypted_connections SEC(".maps");
 
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
-
 /* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
  * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
 static __noinline bool from_client(struct followed_task *followed, u64 sk)
@@ -53,7 +49,7 @@ static __always_inline struct connection *encrypted_at(struct followed_task *fol
 	if (traits_of(followed->engine) & TRAIT_SERVES_MANY)
 		return c;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	u64 inode = inode_of(sk);
+	u64 inode = socket_inode_of(sk);
 	if (!e) {
 		count_loss(followed->server, LOST_CONNECTION);
 		return NULL;
@@ -132,7 +128,7 @@ static __always_inline struct connection *connection_at(struct followed_task *fo
 	/* What it sends may be the answer to what another thread has received. */
 	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
 		proto_turns(followed, c, task, sends);
-		turn_to(followed, sk, traits_of(followed->engine) & TRAIT_SERVES_MANY ? 0 : inode_of((u64)sk));
+		turn_to(followed, sk, traits_of(followed->engine) & TRAIT_SERVES_MANY ? 0 : socket_inode_of((u64)sk));
 	}
 	return seen(followed, c);
 }

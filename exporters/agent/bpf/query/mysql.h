@@ -8,6 +8,7 @@
 #ifndef __QUERY_MYSQL_H__
 #define __QUERY_MYSQL_H__
 
+#include "../little_endian.h"
 #include "clock.h"
 #include "feed.h"
 #include "prepared.h"
@@ -114,12 +115,6 @@ static __always_inline void mysql_lose(struct connection *c)
 static __always_inline u32 mysql_hash(u32 id)
 {
 	return id * 2654435761U;
-}
-
-static __always_inline u32 le32_at(struct connection *c, u32 pos)
-{
-	return (u32)c->bytes[pos] | (u32)c->bytes[pos + 1] << 8 | (u32)c->bytes[pos + 2] << 16 |
-	       (u32)c->bytes[pos + 3] << 24;
 }
 
 #define ATTRIBUTES (MYSQL_HEADER + 3) /* where those of COM_QUERY begin, behind their number and that of their sets */
@@ -240,12 +235,12 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 	case COM_STMT_FETCH:
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
-		u32 id = le32_at(c, MYSQL_HEADER + 1);
+		u32 id = le32(&c->bytes[MYSQL_HEADER + 1]);
 		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | REQUEST_HAS_STATEMENT;
 		break;
 	}
 	case COM_STMT_CLOSE:
-		forget_name(names, mysql_hash(le32_at(c, MYSQL_HEADER + 1)));
+		forget_name(names, mysql_hash(le32(&c->bytes[MYSQL_HEADER + 1])));
 		break;
 	}
 	return 0;

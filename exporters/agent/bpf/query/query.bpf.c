@@ -12,10 +12,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define MSG_PEEK 2
-#define EAGAIN 11
-#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
-
 /* How much the programs do, for measuring what the parts of it cost. */
 enum extent {
 	EXTENT_ALL,

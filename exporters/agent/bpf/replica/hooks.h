@@ -10,7 +10,7 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 	struct process *p = process_now();
 
 	if (p && !(flags & MSG_PEEK))
-		received(rank, p, sk, inode_of(sk), family_of(sk), result, SCRATCH_RECEIVED);
+		received(rank, p, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, FOLLOWS_REPLICAS + 1);
 	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
@@ -22,7 +22,7 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 	struct process *p = process_now();
 
 	if (p)
-		sent(rank, p, sk, inode_of(sk), family_of(sk), result, SCRATCH_SENT);
+		sent(rank, p, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, FOLLOWS_REPLICAS + 1);
 	return program_exit(&socket_groups, GROUP_SENT, rank);
 }

@@ -15,10 +15,8 @@
 #include "../operation.h"
 #include "../socket.h"
 #include "../trace.h"
+#include "../uapi.h"
 #include "wire.h"
-
-#define E2BIG 7
-#define EEXIST 17
 
 /* A time and a peer in one word, for compare-and-swap: 4.9 hours and a million peers. */
 #define PEER_BITS 20
