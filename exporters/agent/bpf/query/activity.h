@@ -268,7 +268,8 @@ static __always_inline u64 count_uncounted(struct followed_task *followed, struc
 	bool silent = socket_runs == followed->looked_socket_runs && !READ_ONCE(followed->busy);
 	followed->looked_cpu = cpu;
 	followed->looked_socket_runs = socket_runs;
-	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) || followed->leader || !has_client(followed, task))
+	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) ||
+		followed->leader || !has_client(followed, task))
 		return 0;
 	return used;
 }

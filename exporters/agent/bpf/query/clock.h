@@ -99,12 +99,13 @@ static __always_inline void on_cpu_since(struct followed_task *followed, struct 
 	followed->is_off = 0;
 }
 
-/* Some virtual machines' kernels skip the programs in a switch where the task that leaves the CPU is their own. Then the
- * programs miss that a task came to a CPU. The scheduler has that time (sched_info.last_arrival) by its own clock. The
- * clock's offset to ours is measured at each switch that is seen; as the clocks drift apart, it is used for OFFSET_KEPT.
+/* Some virtual machines' kernels skip the programs in a switch where the task that leaves the CPU is their own. Then
+ * the programs miss that a task came to a CPU. The scheduler has that time (sched_info.last_arrival) by its own clock.
+ * The clock's offset to ours is measured at each switch that is seen; as the clocks drift apart, it is used for
+ * OFFSET_KEPT.
  *
- * An example: a switch is seen at 5,000 by our clock and 2,000 by the scheduler's, so the offset is 3,000. The next one is
- * missed, and the scheduler has 2,700 for it: it was at 5,700. */
+ * An example: a switch is seen at 5,000 by our clock and 2,000 by the scheduler's, so the offset is 3,000. The next
+ * one is missed, and the scheduler has 2,700 for it: it was at 5,700. */
 #define OFFSET_KEPT 10000000000ULL
 #define OFFSET_ERROR 1000000ULL
 #define NEVER 1 /* as an arrival: it is not known */

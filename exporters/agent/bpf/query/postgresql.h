@@ -501,8 +501,8 @@ static __always_inline void pg_ready(struct followed_task *followed, struct conn
 #define PG_MAX_TAG (PG_HEADER + 40) /* longer than PostgreSQL has one */
 #define PG_TAG_SEEN 12              /* bytes of a tag that are looked at, or of it and the ReadyForQuery behind it */
 
-/* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH, a
- * select. Not static, so that the verifier goes through it once. */
+/* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH,
+ * a select. Not static, so that the verifier goes through it once. */
 __noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
 {
 	if (!c)

@@ -194,7 +194,7 @@ struct followed_task {
 	u64 woken_sync;   /* how long the thread that did so had synced meanwhile */
 	struct syncs syncs;
 	struct connection client; /* of a process that serves one */
-	u64 status;               /* address of its status in the server's shared memory, where that is believed; see query_id.h */
+	u64 status;               /* address of its status in the server's shared memory, if believed; see query_id.h */
 	u8 status_looked;         /* how often it was looked for */
 	u64 query_id;             /* of the statement that ends; 0 if that is not known */
 };

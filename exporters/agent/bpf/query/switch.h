@@ -116,7 +116,8 @@ static __always_inline void enter_cpu(struct followed_task *followed, struct tas
 	if (!followed->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
-	if (traits_of(followed->engine) & TRAIT_SHARES_SYNCS && (followed->busy || !followed->socket) && (followed->off_kind == PHASE_SYNC || followed->off_kind == PHASE_WAIT))
+	if (traits_of(followed->engine) & TRAIT_SHARES_SYNCS && (followed->busy || !followed->socket) &&
+		(followed->off_kind == PHASE_SYNC || followed->off_kind == PHASE_WAIT))
 		slept_for_sync(followed, task, followed->mark, now);
 	on_cpu_since(followed, task, now);
 }
