@@ -1,8 +1,8 @@
 /* System calls as the two supported architectures number them and pass their arguments.
  *
- * An object that is compiled for one of them has the numbers as constants: NR_read. One that is compiled for both learns
- * which it is when it is loaded, from the fields that the kernel's struct pt_regs has; the verifier takes the other one's
- * branches out. There IS_CALL compares.
+ * An object that is compiled for one of them has the numbers as constants: NR_read. One that is compiled for both
+ * learns which it is when it is loaded, from the fields that the kernel's struct pt_regs has; the verifier takes the
+ * other one's branches out. There IS_CALL compares.
  */
 #ifndef __PLUMBLINE_ARCH_H__
 #define __PLUMBLINE_ARCH_H__

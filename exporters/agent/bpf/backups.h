@@ -5,10 +5,10 @@
  * none before it has, which the state of that work shows. An event is missed only if tasks are preempted within all of
  * them at once, on one CPU. A backup program with nothing to do returns at once, so that this hardly happens.
  *
- * Whether it may have happened is known: of the tasks that are within all of them at once, the last to enter has
- * found the others there; and events are missed only if that one loses the CPU, too, before it is done. A task
- * that loses the CPU outside of program_enter() and program_exit(), in the few instructions by which the kernel enters and
- * leaves a program, is not seen. */
+ * Whether it may have happened is known: of the tasks that are within all of them at once, the last to enter has found
+ * the others there; and events are missed only if that one loses the CPU, too, before it is done. A task that loses
+ * the CPU outside of program_enter() and program_exit(), in the few instructions by which the kernel enters and leaves
+ * a program, is not seen. */
 #ifndef __PLUMBLINE_BACKUPS_H__
 #define __PLUMBLINE_BACKUPS_H__
 
@@ -44,13 +44,13 @@ const enum run_state *unused_run_state __attribute__((unused));
 
 /* Who of a program and its backup programs is at work on a CPU. By rank, each is written by its own program only. */
 struct group_state {
-	u8 inside[MAX_BACKUPS + 1];    /* enum presence */
+	u8 inside[MAX_BACKUPS + 1];    /* enum run_state */
 	u32 possible_misses;           /* runs that were the last and lost the CPU meanwhile: events may be missed */
 	u64 switches[MAX_BACKUPS + 1]; /* how often the task had lost the CPU when it became the last */
 };
 
-/* By enum program_group. Those at the ends of calls on sockets are in socket_groups, which all collectors share: they are
- * as long at work as the collectors' programs to which they pass a call on (followed.h). */
+/* By enum program_group. Those at the ends of calls on sockets are in socket_groups, which all collectors share: they
+ * are as long at work as the collectors' programs to which they pass a call on (followed.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, GROUPS);
@@ -65,8 +65,8 @@ static __always_inline u32 rank_of(void *ctx)
 	return backups ? bpf_get_attach_cookie(ctx) & MAX_BACKUPS : 0;
 }
 
-/* The first thing that an attached program does; returns its rank. The dispatcher does it for all collectors' programs to
- * which it passes a call on: the last of these does program_exit(). */
+/* The first thing that an attached program does; returns its rank. The dispatcher does it for all collectors' programs
+ * to which it passes a call on: the last of these does program_exit(). */
 static __always_inline u32 program_enter(void *ctx, void *all, u32 group)
 {
 	struct group_state *c;

@@ -1,9 +1,9 @@
 /* Which collectors follow a process, so that everybody else's calls on sockets cost one load; and how these calls come
  * to the collectors' programs.
  *
- * One program is attached to each tracepoint at which a call on a socket ends (dispatcher/dispatcher.bpf.c). It passes the
- * call on to the program of the first collector that follows the calling process, which passes it on to the next one:
- * by tail calls, so that the last one leaves (backups.h). So the kernel runs one program for all other processes,
+ * One program is attached to each tracepoint at which a call on a socket ends (dispatcher/dispatcher.bpf.c). It passes
+ * the call on to the program of the first collector that follows the calling process, which passes it on to the next
+ * one: by tail calls, so that the last one leaves (backups.h). So the kernel runs one program for all other processes,
  * however many collectors there are. */
 #ifndef __PLUMBLINE_FOLLOWED_H__
 #define __PLUMBLINE_FOLLOWED_H__
@@ -93,7 +93,8 @@ static __always_inline void pass_on_to(u32 followers, struct task_struct *task, 
 	}
 }
 
-/* Passes the call at hand on to the next collector that follows the task, from this one on. Returns if there is none. */
+/* Passes the call at hand on to the next collector that follows the task, from this one on. Returns if there is
+ * none. */
 static __always_inline void pass_on(void *ctx, void *programs, u32 rank, enum follower from)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

@@ -3,20 +3,12 @@
 #define __PLUMBLINE_SOCKET_H__
 
 #include "kernel.h"
+#include "uapi.h"
 
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
-#define S_IFMT 00170000
-#define S_IFSOCK 0140000
-#define EINTR 4
-#define EAGAIN 11
-#define ERESTARTSYS 512
-#define MSG_PEEK 2
 #define SOCKADDR_MAX 28 /* struct sockaddr_in6 */
 
 /* Of a tracepoint's socket by BTF, which the verifier lets a program follow without a helper. */
-static __always_inline u64 inode_of(struct sock *sk)
+static __always_inline u64 inode_by_btf(struct sock *sk)
 {
 	return sk->sk_socket->file->f_inode->i_ino;
 }

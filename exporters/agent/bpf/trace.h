@@ -19,38 +19,45 @@ enum trace_kind {
 };
 
 /* Who woke a task that slept. */
-enum wake_how {
+enum wake_reason {
 	WAKE_UNSEEN,
-	WAKE_REQUEST, /* the end of a block request, which `request` and `request_end` name */
+	WAKE_REQUEST, /* the end of a block request, which `request` and `request_end_or_on_cpu` name */
 	WAKE_SIGNAL,  /* a task in a call that wakes others: futex, semop, kill, write to a pipe or to FUSE */
 	WAKE_CALL,    /* a task in another call */
 	WAKE_KERNEL,  /* one of the kernel's own tasks */
 	WAKE_OTHER,   /* an interrupt that is no block request's end, a timer for example */
 };
 
-/* What a wait is for: enum phase of query/state.h, or this. */
+/* What a helper's wait is for; a server's is for one of enum phase (query/state.h). */
 #define TRACE_HELPER 255
 
 struct trace_event {
 	u64 start;
 	u64 end;
-	u64 middle;      /* statement: wake-up, else its start; wait: wake-up; request: when its driver got it, or 0 */
-	u64 request;     /* request: address; wait: what woke the task; operation: its number on its connection */
-	u64 request_end; /* wait: when that one ended; statement: when the task had a CPU for it, else its start */
-	u64 offset;      /* request: on the device, in bytes; operation: in the volume; statement: its query identifier, or 0 */
-	u64 call_offset; /* request: where in the file its call reads or writes; all ones without an offset */
-	u32 size;        /* bytes */
-	u32 of;          /* statement, server's wait: the server; request: its device; operation: its process's slot */
-	u32 pid;         /* the task: statement's, wait's, or the request's maker; in the first PID namespace */
-	u32 tgid;        /* request, operation: the process */
-	u32 waker;       /* wait: the task that woke it */
-	u16 local_port;  /* operation: its connection's, 0 for a unix socket */
-	u16 remote_port;
-	u8 kind;  /* enum trace_kind */
-	u8 what;  /* statement: its command; wait: what for; request: REQ_OP_; operation: enum wire_op */
-	u8 how;   /* wait: enum wake_how; operation: enum view */
-	u8 flags; /* TRACE_... */
-	u32 peer; /* operation: its connection's other end, or a replica's own address, as replica/track.h numbers it */
+	u64 woken_or_issued;       /* statement: wake-up, else its start; wait: wake-up; request: when its driver got it,
+	                            * or 0 */
+	u64 request;               /* request: address; wait: the request that woke the task; operation: its number on its
+	                            * connection */
+	u64 request_end_or_on_cpu; /* wait: when that request ended; statement: when the task had a CPU for it, else its
+	                            * start */
+	u64 offset;                /* request: on the device, in bytes; operation: in the volume; statement: its query
+	                            * identifier, or 0 */
+	u64 call_offset;           /* request: where in the file its call reads or writes; all ones without an offset */
+	u32 size;                  /* bytes */
+	u32 owner;                 /* statement, server's wait: the server; request: its device; operation: its process's
+	                            * slot */
+	u32 pid;                   /* the task: statement's, wait's, or the request's maker; in the first PID namespace */
+	u32 tgid;                  /* request, operation: the process */
+	u32 waker;                 /* wait: the task that woke it */
+	u16 local_port;            /* operation: its connection's, 0 for a unix socket */
+	u16 remote_port;           /* operation: of the connection's other end */
+	u8 kind;                   /* enum trace_kind */
+	u8 subtype;                /* statement: its command; wait: enum phase or TRACE_HELPER; request: REQ_OP_;
+	                            * operation: enum wire_op */
+	u8 reason_or_view;         /* wait: enum wake_reason; operation: enum view */
+	u8 flags;                  /* enum trace_flag */
+	u32 peer;                  /* operation: its connection's other end, or a replica's own address, as
+	                            * replica/track.h numbers it */
 };
 
 enum trace_flag {
@@ -79,7 +86,7 @@ struct {
 const struct trace_event *unused_trace_event __attribute__((unused));
 const enum trace_kind *unused_trace_kind __attribute__((unused));
 const enum trace_flag *unused_trace_flag __attribute__((unused));
-const enum wake_how *unused_wake_how __attribute__((unused));
+const enum wake_reason *unused_wake_reason __attribute__((unused));
 
 /* Room for an event, all zeros but for its kind and times; NULL, which is counted, if there is none. */
 static __always_inline struct trace_event *trace_begin(enum trace_kind kind, u64 start, u64 end)
@@ -100,7 +107,7 @@ static __always_inline struct trace_event *trace_begin(enum trace_kind kind, u64
 }
 
 /* The agent reads at intervals: nobody is woken for an event. */
-static __always_inline void trace_tell(struct trace_event *e)
+static __always_inline void trace_submit(struct trace_event *e)
 {
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }

@@ -37,7 +37,7 @@ func (f *replicaFollower) reportUnanswered(id uint64, o *bpf.Operation, peers ma
 		return
 	}
 	f.options.Tracing.Unanswered(trace.Event{
-		Kind: trace.KindOperation, How: o.View, What: o.Op, Start: o.Start, End: max(now, o.Start), Request: id, Offset: o.Offset, Size: o.Size,
-		Of: o.Slot, Peer: o.Peer, RemotePort: peers[o.Peer].Port,
+		Kind: trace.KindOperation, ReasonOrView: o.View, Subtype: o.Op, Start: o.Start, End: max(now, o.Start), Request: id, Offset: o.Offset, Size: o.Size,
+		Owner: o.Slot, Peer: o.Peer, RemotePort: peers[o.Peer].Port,
 	})
 }

@@ -77,7 +77,7 @@ func TestTraceUnanswered(t *testing.T) {
 		return q
 	}
 	q := reported(sent)
-	if q.Kind != trace.KindOperation || q.How != uint8(bpf.ViewRequest) || bpf.Ops[q.What] != "write" || q.Offset != 4<<12 || q.Size != 4096 ||
+	if q.Kind != trace.KindOperation || q.ReasonOrView != uint8(bpf.ViewRequest) || bpf.Ops[q.Subtype] != "write" || q.Offset != 4<<12 || q.Size != 4096 ||
 		q.RemotePort != port || q.Start < begin || q.Start > sent {
 		t.Errorf("%+v, sent between %d and %d to port %d", q, begin, sent, port)
 	}

@@ -70,9 +70,9 @@ func (b *builder) forgot(h *history, since uint64) bool {
 
 // chain follows a statement.
 func (j *Joiner) chain(e *Event) *Chain {
-	c := &Chain{Server: e.Of, Command: e.What, QueryID: int64(e.Offset), PID: e.Pid, Woken: e.Start, Root: &Span{Layer: layers.CPU, What: "statement", Start: e.Start, End: e.End}}
-	if e.Middle > 0 {
-		c.Woken = min(e.Middle, e.Start)
+	c := &Chain{Server: e.Owner, Command: e.Subtype, QueryID: int64(e.Offset), PID: e.Pid, Woken: e.Start, Root: &Span{Layer: layers.CPU, What: "statement", Start: e.Start, End: e.End}}
+	if e.WokenOrIssued > 0 {
+		c.Woken = min(e.WokenOrIssued, e.Start)
 	}
 	b := &builder{Joiner: j, chain: c, spans: 1}
 	if e.Flags&flagTakenOver != 0 {
@@ -80,8 +80,8 @@ func (j *Joiner) chain(e *Event) *Chain {
 	}
 	b.losses(e.Start, e.End)
 	// There is no event for the sleep that its bytes ended: no client had requested anything then.
-	if e.RequestEnd > e.Start {
-		b.put(c.Root, layers.Runqueue, "ready to run, to begin with", e.Start, e.RequestEnd)
+	if e.RequestEndOrOnCpu > e.Start {
+		b.put(c.Root, layers.Runqueue, "ready to run, to begin with", e.Start, e.RequestEndOrOnCpu)
 	}
 	b.waits(c.Root, e.Pid, 0)
 	c.spans = b.spans
@@ -115,25 +115,25 @@ func (b *builder) wait(w *Event, depth int) *Span {
 		return nil
 	}
 	s := &Span{Layer: layers.Wait, What: "asleep, in no call on a file", Start: w.Start, End: w.End}
-	if name := waitNames[w.What]; name != "" {
+	if name := waitNames[w.Subtype]; name != "" {
 		s.What = name
 	}
 	switch {
-	case ofFile(w) || w.What == waitHelper:
+	case ofFile(w) || w.Subtype == waitHelper:
 		s.Layer = layers.FileSystem
-	case w.What == waitClient:
+	case w.Subtype == waitClient:
 		s.Layer = layers.Client
 	}
-	woken := min(max(w.Middle, w.Start), w.End)
+	woken := min(max(w.WokenOrIssued, w.Start), w.End)
 	b.put(s, layers.Runqueue, "woken, ready to run", woken, w.End)
 	if woken == w.Start {
 		return s
 	}
-	switch w.How {
+	switch w.ReasonOrView {
 	case wokenByRequest:
-		r := b.byEnd[requestKey{w.Request, w.RequestEnd}]
+		r := b.byEnd[requestKey{w.Request, w.RequestEndOrOnCpu}]
 		switch {
-		case w.RequestEnd+raceTime < w.Start:
+		case w.RequestEndOrOnCpu+raceTime < w.Start:
 			// The task that ended it went to another CPU meanwhile, where its end was not noted: a later wake-up is not
 			// that request's.
 			b.missing(WakerUnknown)
@@ -158,7 +158,7 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 	switch {
 	case !server && s.Layer != layers.FileSystem:
 		return // no process of the server: a client, a timer's or a pipe's other end
-	case w.How == wokenByCall && s.Layer != layers.FileSystem:
+	case w.ReasonOrView == wokenByCall && s.Layer != layers.FileSystem:
 		return // an interrupt during a call that wakes no task
 	case depth >= maxDepth:
 		b.missing(TooLarge)
@@ -177,11 +177,11 @@ func (b *builder) task(s *Span, w *Event, woken uint64, depth int) {
 }
 
 // isFlush reports whether a request is only a flush.
-func isFlush(r *Event) bool { return r.What == blockWrite && r.Size == 0 }
+func isFlush(r *Event) bool { return r.Subtype == blockWrite && r.Size == 0 }
 
 func blockName(r *Event) string {
 	name := "other"
-	switch r.What {
+	switch r.Subtype {
 	case blockRead:
 		name = "read"
 	case blockWrite:
@@ -189,7 +189,7 @@ func blockName(r *Event) string {
 	case blockDiscard:
 		name = "discard"
 	}
-	device := fmt.Sprintf("%d:%d", r.Of>>20, r.Of&(1<<20-1))
+	device := fmt.Sprintf("%d:%d", r.Owner>>20, r.Owner&(1<<20-1))
 	if isFlush(r) {
 		return "flush of " + device
 	}
@@ -205,16 +205,16 @@ func (b *builder) request(r *Event, queue, device string) *Span {
 	if isFlush(r) {
 		// The device's flush is a request of its own, for all that wait for one.
 		if f := b.flush(r, r.End); f != nil {
-			b.put(s, device, "the device's flush", f.Middle, f.End)
+			b.put(s, device, "the device's flush", f.WokenOrIssued, f.End)
 		} else {
 			b.missing(FlushUnseen)
 		}
 		return s
 	}
-	issued := r.Middle
+	issued := r.WokenOrIssued
 	if r.Flags&flagFlushes != 0 {
 		if f := b.flush(r, issued); f != nil {
-			b.put(s, device, "the device's flush, before", f.Middle, f.End)
+			b.put(s, device, "the device's flush, before", f.WokenOrIssued, f.End)
 		}
 	}
 	if issued == 0 {
@@ -237,7 +237,7 @@ func (b *builder) flush(r *Event, until uint64) *Event {
 	b.forgot(&b.flushes, r.Start)
 	var found *Event
 	b.flushes.each(r.Start, until+1, func(f *Event) {
-		if f.Of == r.Of && f.End <= until && (found == nil || f.End > found.End) {
+		if f.Owner == r.Owner && f.End <= until && (found == nil || f.End > found.End) {
 			found = f
 		}
 	})

@@ -48,21 +48,21 @@ type unansweredKey struct {
 	request, start uint64
 }
 
-func keyOf(q *Event) unansweredKey { return unansweredKey{q.Of, q.Peer, q.Request, q.Start} }
+func keyOf(q *Event) unansweredKey { return unansweredKey{q.Owner, q.Peer, q.Request, q.Start} }
 
 // addCopy notes an engine's request to a replica, which has been answered.
 func (j *Joiner) addCopy(q *Event) {
 	delete(j.unanswered, keyOf(q))
-	if q.What != opWrite {
+	if q.Subtype != opWrite {
 		return
 	}
-	w := j.writers[q.Of]
+	w := j.writers[q.Owner]
 	if w == nil {
 		if len(j.writers) >= maxWriters {
 			delete(j.writers, oldest(j.writers, func(w *writer) uint64 { return w.last }))
 		}
 		w = &writer{replicas: map[replicaKey]*copying{}}
-		j.writers[q.Of] = w
+		j.writers[q.Owner] = w
 	}
 	w.last = max(w.last, q.End)
 	key := replicaKey{q.Peer, q.RemotePort}
@@ -84,8 +84,8 @@ func oldest[K comparable, V any](m map[K]V, used func(V) uint64) K {
 
 // addWrite notes which replicas an engine's write went without: its requests to the others have been added before.
 func (j *Joiner) addWrite(o *Event) {
-	w := j.writers[o.Of]
-	if o.What != opWrite || w == nil {
+	w := j.writers[o.Owner]
+	if o.Subtype != opWrite || w == nil {
 		return
 	}
 	for _, c := range w.replicas {
@@ -100,8 +100,8 @@ func (j *Joiner) addWrite(o *Event) {
 
 // lacksCopies reports whether an engine's write should have gone to a replica that is not among those that answered.
 func (j *Joiner) lacksCopies(o *Event, answered []*Event) bool {
-	w := j.writers[o.Of]
-	if o.What != opWrite || w == nil {
+	w := j.writers[o.Owner]
+	if o.Subtype != opWrite || w == nil {
 		return false
 	}
 	for key, c := range w.replicas {

@@ -75,17 +75,17 @@ func TestUnanswered(t *testing.T) {
 	for name, op := range map[string]uint8{"write": opWrite, "read": opRead} {
 		t.Run(name, func(t *testing.T) {
 			s := newStream(t, Options{})
-			does := func(e *Event) { e.What = op }
+			does := func(e *Event) { e.Subtype = op }
 			s.operation(viewRequest, 130, 7000, func(e *Event) { peerAt(1)(e); does(e) })
 			s.operation(viewFrontend, 120, 8000, does)
 			s.request(0xa, 100, 110, 8010, func(e *Event) {
 				if op == opRead {
-					e.What = blockRead
+					e.Subtype = blockRead
 				}
 			})
 			s.wait(1, waitSync, 100, 8010, 8010, byRequest(0xa, 8010))
 			s.statement(1, 100, 8010)
-			q := Event{Kind: KindOperation, How: viewRequest, What: op, Of: engine, Request: 6, Offset: 1 << 20, Size: 8192, Start: 140 * us}
+			q := Event{Kind: KindOperation, ReasonOrView: viewRequest, Subtype: op, Owner: engine, Request: 6, Offset: 1 << 20, Size: 8192, Start: 140 * us}
 			peerAt(2)(&q)
 			for end := uint64(3000); end <= 7500; end += 1500 {
 				q.End = end * us
@@ -111,7 +111,7 @@ func TestAnsweredLate(t *testing.T) {
 	for name, late := range map[string]bool{"reported before its answer": false, "reported after its answer": true} {
 		t.Run(name, func(t *testing.T) {
 			c := written(t, func(s *stream) {
-				q := Event{Kind: KindOperation, How: viewRequest, What: opWrite, Of: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: 140 * us, End: 300 * us}
+				q := Event{Kind: KindOperation, ReasonOrView: viewRequest, Subtype: opWrite, Owner: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: 140 * us, End: 300 * us}
 				if !late {
 					s.Unanswered(q)
 				}
@@ -130,9 +130,9 @@ func TestAnsweredLate(t *testing.T) {
 func TestCopiesBounds(t *testing.T) {
 	s := newStream(t, Options{})
 	for i := range uint32(2 * maxWriters) {
-		s.operation(viewRequest, uint64(i), uint64(i)+1, func(e *Event) { e.Of = i })
-		s.operation(viewRequest, uint64(i), uint64(i)+1, func(e *Event) { e.Of, e.Peer = 2*maxWriters-1, i })
-		s.Unanswered(Event{Of: i, Start: 1, End: 2})
+		s.operation(viewRequest, uint64(i), uint64(i)+1, func(e *Event) { e.Owner = i })
+		s.operation(viewRequest, uint64(i), uint64(i)+1, func(e *Event) { e.Owner, e.Peer = 2*maxWriters-1, i })
+		s.Unanswered(Event{Owner: i, Start: 1, End: 2})
 	}
 	w := s.writers[2*maxWriters-1]
 	if len(s.writers) != maxWriters || w == nil || len(w.replicas) != maxCopies || len(s.unanswered) != maxUnanswered {

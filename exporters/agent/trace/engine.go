@@ -18,14 +18,14 @@ const (
 
 // sameOp reports whether a block request and an operation are of the same kind.
 func sameOp(r, o *Event) bool {
-	return r.What == blockRead && o.What == opRead || r.What == blockWrite && o.What == opWrite || r.What == blockDiscard && o.What == opUnmap
+	return r.Subtype == blockRead && o.Subtype == opRead || r.Subtype == blockWrite && o.Subtype == opWrite || r.Subtype == blockDiscard && o.Subtype == opUnmap
 }
 
 // within reports whether an operation is about a part of a block request, and began while the driver had it. Its
 // reported end may be a little later, as its answer is on its way before the call that sends it returns.
 func within(r, o *Event) bool {
 	return sameOp(r, o) && o.Size > 0 && o.Offset >= r.Offset && o.Offset+uint64(o.Size) <= r.Offset+uint64(r.Size) &&
-		o.Start >= r.Middle && o.Start <= r.End
+		o.Start >= r.WokenOrIssued && o.Start <= r.End
 }
 
 // below puts the engine's operations for a request below the driver's time, if an engine of this node serves the
@@ -38,7 +38,7 @@ func (b *builder) below(d *Span, r *Event) {
 	bySlot := map[uint32][]*Event{}
 	b.operations[viewFrontend].each(d.Start, d.End, func(o *Event) {
 		if within(r, o) {
-			bySlot[o.Of] = append(bySlot[o.Of], o)
+			bySlot[o.Owner] = append(bySlot[o.Owner], o)
 		}
 	})
 	var parts []*Event
@@ -52,7 +52,7 @@ func (b *builder) below(d *Span, r *Event) {
 			fits += 2
 		}
 	}
-	switch _, served := b.volumes[r.Of]; {
+	switch _, served := b.volumes[r.Owner]; {
 	case fits > 1:
 		b.missing(TwoOperations)
 		return
@@ -68,7 +68,7 @@ func (b *builder) below(d *Span, r *Event) {
 			return
 		}
 	}
-	b.volumes[r.Of] = parts[0].Of
+	b.volumes[r.Owner] = parts[0].Owner
 	for _, o := range parts {
 		d.add(b.frontend(o))
 	}
@@ -105,7 +105,7 @@ func covers(r *Event, ops []*Event) coverage {
 func (b *builder) requested(r, o *Event) bool {
 	found := false
 	b.requests.each(o.Start, o.Start+1, func(other *Event) {
-		found = found || other != r && other.Of != r.Of && other.Middle != 0 && within(other, o)
+		found = found || other != r && other.Owner != r.Owner && other.WokenOrIssued != 0 && within(other, o)
 	})
 	return found
 }
@@ -118,7 +118,7 @@ func (b *builder) frontend(o *Event) *Span {
 	s := &Span{Layer: layers.Engine, What: fmt.Sprintf("the engine, %d bytes at %d", o.Size, o.Offset), Start: o.Start, End: o.End}
 	same := 0
 	b.operations[viewFrontend].each(o.Start, o.End, func(other *Event) {
-		if sameExtent(o, other) && other.Of == o.Of {
+		if sameExtent(o, other) && other.Owner == o.Owner {
 			same++
 		}
 	})
@@ -143,11 +143,11 @@ func (b *builder) frontend(o *Event) *Span {
 
 // isCopy reports whether an engine's request to a replica is for its operation.
 func isCopy(o, q *Event) bool {
-	return q.Of == o.Of && sameExtent(o, q) && q.Start >= o.Start
+	return q.Owner == o.Owner && sameExtent(o, q) && q.Start >= o.Start
 }
 
 func sameExtent(a, b *Event) bool {
-	return a.What == b.What && a.Offset == b.Offset && a.Size == b.Size
+	return a.Subtype == b.Subtype && a.Offset == b.Offset && a.Size == b.Size
 }
 
 // replicaName is what metrics call an operation's replica; empty if they do not yet.
@@ -155,7 +155,7 @@ func (j *Joiner) replicaName(o *Event) string {
 	if j.options.Replica == nil {
 		return ""
 	}
-	return j.options.Replica(o.Of, o.Peer)
+	return j.options.Replica(o.Owner, o.Peer)
 }
 
 // replica is what to call an operation's replica: as metrics do, or else by its port.
@@ -207,7 +207,7 @@ func (b *builder) service(v *Event) *Span {
 	b.forgot(&b.operations[viewService], v.Start)
 	same := 0
 	b.operations[viewService].each(v.Start, v.End, func(other *Event) {
-		if other.Tgid == v.Tgid && other.What == v.What && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {
+		if other.Tgid == v.Tgid && other.Subtype == v.Subtype && other.Offset < v.Offset+uint64(v.Size) && v.Offset < other.Offset+uint64(other.Size) {
 			same++
 		}
 	})

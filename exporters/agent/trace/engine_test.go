@@ -22,8 +22,8 @@ func written(t *testing.T, events func(*stream)) *Chain {
 func copies(s *stream) {
 	s.operation(viewRequest, 140, 200, func(e *Event) { e.LocalPort, e.RemotePort = 40000, 10001 })
 	s.operation(viewRequest, 145, 350, func(e *Event) { e.LocalPort, e.RemotePort = 40001, 10002 })
-	s.request(0xb, 210, 215, 300, func(e *Event) { e.Of, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
-	s.operation(viewService, 200, 345, func(e *Event) { e.Of, e.Tgid, e.LocalPort, e.RemotePort = engine+1, 500, 10002, 40001 })
+	s.request(0xb, 210, 215, 300, func(e *Event) { e.Owner, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
+	s.operation(viewService, 200, 345, func(e *Event) { e.Owner, e.Tgid, e.LocalPort, e.RemotePort = engine+1, 500, 10002, 40001 })
 }
 
 // The request is followed to the replica that answered last, and to its disk.
@@ -56,7 +56,7 @@ func TestReplicaNames(t *testing.T) {
 			s := newStream(t, Options{Replica: c.named})
 			s.operation(viewRequest, 140, 200, func(e *Event) { e.LocalPort, e.RemotePort, e.Peer = 40000, 10001, 7 })
 			s.operation(viewRequest, 145, 350, func(e *Event) { e.LocalPort, e.RemotePort, e.Peer = 40001, 10002, 8 })
-			s.operation(viewService, 200, 345, func(e *Event) { e.Of, e.LocalPort, e.RemotePort, e.Peer = engine+1, 10002, 40001, 8 })
+			s.operation(viewService, 200, 345, func(e *Event) { e.Owner, e.LocalPort, e.RemotePort, e.Peer = engine+1, 10002, 40001, 8 })
 			s.operation(viewFrontend, 130, 380, nil)
 			s.request(0xa, 100, 110, 400, nil)
 			s.wait(1, waitSync, 100, 400, 400, byRequest(0xa, 400))
@@ -90,7 +90,7 @@ func TestSplitRequest(t *testing.T) {
 
 // Of two operations that would fit none is taken.
 func TestAmbiguous(t *testing.T) {
-	volume := func(slot uint32) func(*Event) { return func(e *Event) { e.Of = slot } }
+	volume := func(slot uint32) func(*Event) { return func(e *Event) { e.Owner = slot } }
 	for name, c := range map[string]struct {
 		events func(*stream)
 		reason Reason
@@ -104,7 +104,7 @@ func TestAmbiguous(t *testing.T) {
 			s.operation(viewFrontend, 220, 380, nil)
 		}, TwoOperations},
 		"another device's request fits, too": {func(s *stream) {
-			s.request(0xc, 105, 110, 390, func(e *Event) { e.Of = other })
+			s.request(0xc, 105, 110, 390, func(e *Event) { e.Owner = other })
 			s.operation(viewFrontend, 130, 380, nil)
 		}, TwoRequests},
 		"two writes to one extent": {func(s *stream) {
@@ -177,7 +177,7 @@ func TestDeviceUsedAgain(t *testing.T) {
 // Reads and writes of other places, at other times, or of another kind are not taken for a request's.
 func TestOthersOperations(t *testing.T) {
 	c := written(t, func(s *stream) {
-		s.operation(viewFrontend, 120, 390, func(e *Event) { e.What = opRead })
+		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Subtype = opRead })
 		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Offset += 4096 })
 		s.operation(viewFrontend, 120, 390, func(e *Event) { e.Size = 4096 })
 		s.operation(viewFrontend, 50, 105, nil)

@@ -29,12 +29,12 @@ const (
 
 // What ended a wait.
 const (
-	wokenUnseen    = uint8(bpf.TraceWakeHowWAKE_UNSEEN)
-	wokenByRequest = uint8(bpf.TraceWakeHowWAKE_REQUEST)
-	wokenBySignal  = uint8(bpf.TraceWakeHowWAKE_SIGNAL)
-	wokenByCall    = uint8(bpf.TraceWakeHowWAKE_CALL)
-	wokenByKernel  = uint8(bpf.TraceWakeHowWAKE_KERNEL)
-	wokenByOther   = uint8(bpf.TraceWakeHowWAKE_OTHER)
+	wokenUnseen    = uint8(bpf.TraceWakeReasonWAKE_UNSEEN)
+	wokenByRequest = uint8(bpf.TraceWakeReasonWAKE_REQUEST)
+	wokenBySignal  = uint8(bpf.TraceWakeReasonWAKE_SIGNAL)
+	wokenByCall    = uint8(bpf.TraceWakeReasonWAKE_CALL)
+	wokenByKernel  = uint8(bpf.TraceWakeReasonWAKE_KERNEL)
+	wokenByOther   = uint8(bpf.TraceWakeReasonWAKE_OTHER)
 )
 
 // Flags of events.
@@ -79,4 +79,4 @@ func Parse(record []byte) (Event, error) {
 func overlaps(e *Event, from, to uint64) bool { return e.Start < to && e.End > from }
 
 // ofFile reports whether a wait was in a call on a file.
-func ofFile(e *Event) bool { return e.What == waitRead || e.What == waitWrite || e.What == waitSync }
+func ofFile(e *Event) bool { return e.Subtype == waitRead || e.Subtype == waitWrite || e.Subtype == waitSync }

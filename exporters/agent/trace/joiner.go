@@ -244,10 +244,10 @@ func (j *Joiner) Add(e Event) {
 	case KindRequest:
 		j.addRequest(&e)
 	case KindOperation:
-		if int(e.How) < len(j.operations) {
-			j.operations[e.How].add(&e)
+		if int(e.ReasonOrView) < len(j.operations) {
+			j.operations[e.ReasonOrView].add(&e)
 		}
-		switch e.How {
+		switch e.ReasonOrView {
 		case viewService:
 			j.addService(&e)
 			j.addServed(&e)
@@ -297,7 +297,7 @@ func (j *Joiner) forget(pid uint32) {
 }
 
 func (j *Joiner) addRequest(e *Event) {
-	if e.What == blockFlush {
+	if e.Subtype == blockFlush {
 		j.flushes.add(e)
 		return
 	}

@@ -28,27 +28,27 @@ type stream struct {
 func newStream(t *testing.T, o Options) *stream { return &stream{NewJoiner(o), t} }
 
 func (s *stream) wait(pid uint32, what uint8, from, woken, to uint64, change func(*Event)) {
-	e := Event{Kind: KindWait, Of: server, Pid: pid, What: what, Start: from * us, Middle: woken * us, End: to * us}
+	e := Event{Kind: KindWait, Owner: server, Pid: pid, Subtype: what, Start: from * us, WokenOrIssued: woken * us, End: to * us}
 	change(&e)
 	s.Add(e)
 }
 
 // by is what ended a wait.
 func byRequest(address, end uint64) func(*Event) {
-	return func(e *Event) { e.How, e.Request, e.RequestEnd = wokenByRequest, address, end*us }
+	return func(e *Event) { e.ReasonOrView, e.Request, e.RequestEndOrOnCpu = wokenByRequest, address, end*us }
 }
 
 func bySession(pid uint32) func(*Event) {
-	return func(e *Event) { e.How, e.Waker, e.Flags = wokenBySignal, pid, flagWakerServer }
+	return func(e *Event) { e.ReasonOrView, e.Waker, e.Flags = wokenBySignal, pid, flagWakerServer }
 }
 
 func byKernel(pid uint32) func(*Event) {
-	return func(e *Event) { e.How, e.Waker, e.Flags = wokenByKernel, pid, flagWakerHelper }
+	return func(e *Event) { e.ReasonOrView, e.Waker, e.Flags = wokenByKernel, pid, flagWakerHelper }
 }
 
 func (s *stream) request(address, made, issued, end uint64, change func(*Event)) {
-	e := Event{Kind: KindRequest, Of: disk, What: blockWrite, Request: address, Offset: 1 << 20, Size: 8192, CallOffset: noOffset,
-		Start: made * us, Middle: issued * us, End: end * us}
+	e := Event{Kind: KindRequest, Owner: disk, Subtype: blockWrite, Request: address, Offset: 1 << 20, Size: 8192, CallOffset: noOffset,
+		Start: made * us, WokenOrIssued: issued * us, End: end * us}
 	if change != nil {
 		change(&e)
 	}
@@ -56,12 +56,12 @@ func (s *stream) request(address, made, issued, end uint64, change func(*Event))
 }
 
 func (s *stream) flush(address, issued, end uint64) {
-	s.request(address, issued, issued, end, func(e *Event) { e.What, e.Size = blockFlush, 0 })
+	s.request(address, issued, issued, end, func(e *Event) { e.Subtype, e.Size = blockFlush, 0 })
 }
 
 // operation of 8192 bytes at 1 MiB, number 5 of its connection.
 func (s *stream) operation(view uint8, from, to uint64, change func(*Event)) {
-	e := Event{Kind: KindOperation, How: view, What: opWrite, Of: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: from * us, End: to * us}
+	e := Event{Kind: KindOperation, ReasonOrView: view, Subtype: opWrite, Owner: engine, Request: 5, Offset: 1 << 20, Size: 8192, Start: from * us, End: to * us}
 	if change != nil {
 		change(&e)
 	}
@@ -69,7 +69,7 @@ func (s *stream) operation(view uint8, from, to uint64, change func(*Event)) {
 }
 
 func (s *stream) statement(pid uint32, from, to uint64) {
-	s.Add(Event{Kind: KindStatement, Of: server, Pid: pid, What: 7, Start: from * us, End: to * us})
+	s.Add(Event{Kind: KindStatement, Owner: server, Pid: pid, Subtype: 7, Start: from * us, End: to * us})
 }
 
 // chain is the only one that comes of the events.
@@ -112,7 +112,7 @@ func TestCommit(t *testing.T) {
 	s.flush(0xf, 175, 190)
 	s.request(0xb, 170, 0, 191, func(e *Event) { e.Size = 0 })
 	s.wait(1, waitSync, 165, 192, 195, byRequest(0xb, 191))
-	s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, End: 200 * us, Offset: 1<<64 - 7})
+	s.Add(Event{Kind: KindStatement, Owner: server, Pid: 1, Start: 50 * us, End: 200 * us, Offset: 1<<64 - 7})
 	c := s.chain()
 	if id := c.Report(time.Time{}).QueryID; id != "-7" {
 		t.Errorf("query %q", id)
@@ -129,7 +129,7 @@ func TestFirstWaitForCPU(t *testing.T) {
 			s := newStream(t, Options{})
 			s.request(0xa, 110, 120, 150, nil)
 			s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
-			s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, Start: 50 * us, RequestEnd: c.had * us, End: 200 * us})
+			s.Add(Event{Kind: KindStatement, Owner: server, Pid: 1, Start: 50 * us, RequestEndOrOnCpu: c.had * us, End: 200 * us})
 			want(t, s.chain(), Exact, nil, map[string]uint64{
 				layers.CPU: 50 + 40 + 9 - c.runqueue, layers.Runqueue: c.runqueue, layers.FileSystem: 10 + 1, layers.Queue: 10, layers.Device: 30,
 			})
@@ -196,7 +196,7 @@ func TestIncomplete(t *testing.T) {
 			s.wait(1, waitSync, 100, 150, 160, byRequest(0xa, 150))
 		}, []Reason{FlushUnseen}},
 		"a helper that was not followed": {func(s *stream) {
-			s.wait(1, waitSync, 100, 150, 160, func(e *Event) { e.How, e.Waker = wokenByKernel, 77 })
+			s.wait(1, waitSync, 100, 150, 160, func(e *Event) { e.ReasonOrView, e.Waker = wokenByKernel, 77 })
 		}, []Reason{HelperUnknown}},
 		"events lost": {func(s *stream) {
 			s.request(0xa, 100, 100, 150, nil)
@@ -301,7 +301,7 @@ func TestSampleOfTurns(t *testing.T) {
 		at := 1000 + i*1000
 		s.request(0xa, at, at, at+100, nil)
 		s.wait(1, waitSync, at, at+100, at+100, byRequest(0xa, at+100))
-		s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, What: uint8(i % turns), Start: at * us, End: (at + 100) * us})
+		s.Add(Event{Kind: KindStatement, Owner: server, Pid: 1, Subtype: uint8(i % turns), Start: at * us, End: (at + 100) * us})
 		for _, c := range s.Advance((at+100)*us + settling) {
 			if c.Sampled {
 				sampled[c.Command]++

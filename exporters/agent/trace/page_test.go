@@ -71,7 +71,7 @@ func TestWakeup(t *testing.T) {
 		s := newStream(t, Options{})
 		s.request(0xa, 110, 120, 150, nil)
 		s.wait(1, waitSync, 100, 151, 160, byRequest(0xa, 150))
-		s.Add(Event{Kind: KindStatement, Of: server, Pid: 1, What: 7, Start: 50 * us, Middle: middle * us, End: 200 * us})
+		s.Add(Event{Kind: KindStatement, Owner: server, Pid: 1, Subtype: 7, Start: 50 * us, WokenOrIssued: middle * us, End: 200 * us})
 		r := s.chain().Report(time.Unix(1000, 0))
 		if math.Abs(r.WakeupSeconds-want) > 1e-12 || math.Abs(r.Seconds-150e-6) > 1e-12 {
 			t.Errorf("woken at %d us, begun at 50: %v s before, for %v s", middle, r.WakeupSeconds, r.Seconds)

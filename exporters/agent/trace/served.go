@@ -28,7 +28,7 @@ func (j *Joiner) addEngine(q *Event) {
 // requestID is the number, as a trace, of an engine's request to a replica: the same at both ends of the connection.
 // replica is its address as metrics have it, port the engine's.
 func requestID(replica string, port uint16, o *Event) string {
-	return newID([]byte(replica), uint64(port), o.Request, uint64(o.What), o.Offset, uint64(o.Size))
+	return newID([]byte(replica), uint64(port), o.Request, uint64(o.Subtype), o.Offset, uint64(o.Size))
 }
 
 // addServed takes a replica's operation for a candidate, if it is slow and no engine of this node is known at the other
@@ -71,7 +71,7 @@ func (j *Joiner) served(v *Event) *Chain {
 	if name == "" || j.isEngine(v) {
 		return nil
 	}
-	c := &Chain{Request: requestID(name, v.RemotePort, v), ServerName: "replica " + name, CommandName: opName(v.What), Woken: v.Start}
+	c := &Chain{Request: requestID(name, v.RemotePort, v), ServerName: "replica " + name, CommandName: opName(v.Subtype), Woken: v.Start}
 	b := &builder{Joiner: j, chain: c}
 	b.losses(v.Start, v.End)
 	if c.lost() {

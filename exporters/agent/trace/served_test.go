@@ -18,7 +18,7 @@ func byAddress(_, _ uint32) string { return "10.42.1.7:10000" }
 func fromEngine(e *Event) { e.LocalPort, e.RemotePort = enginePort, replicaPort }
 
 func atReplica(e *Event) {
-	e.Of, e.Tgid, e.LocalPort, e.RemotePort = engine+1, 500, replicaPort, enginePort
+	e.Owner, e.Tgid, e.LocalPort, e.RemotePort = engine+1, 500, replicaPort, enginePort
 }
 
 // Two agents, of the engine's node and of the replica's, give one request the same number.
@@ -42,7 +42,7 @@ func TestServedElsewhere(t *testing.T) {
 
 	// Another clock, and a clock's difference.
 	there := newStream(t, Options{Slowest: 3, Keep: 1e18, Replica: byAddress})
-	there.request(0xb, 9010, 9015, 9100, func(e *Event) { e.Of, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
+	there.request(0xb, 9010, 9015, 9100, func(e *Event) { e.Owner, e.Tgid, e.Offset, e.CallOffset = other, 500, 77<<20, 1<<20 })
 	there.operation(viewService, 9000, 9150, atReplica)
 	c := there.chain()
 	want(t, c, Exact, nil, map[string]uint64{layers.Replica: 10 + 50, layers.Disk: 5 + 85})
@@ -64,7 +64,7 @@ func TestServedElsewhere(t *testing.T) {
 
 // Any difference in the request, or in its sender, is another number.
 func TestRequestID(t *testing.T) {
-	o := Event{Request: 5, What: opWrite, Offset: 1 << 20, Size: 4096}
+	o := Event{Request: 5, Subtype: opWrite, Offset: 1 << 20, Size: 4096}
 	all := map[string]bool{}
 	add := func(name string, port uint16, change func(*Event)) {
 		e := o
@@ -78,7 +78,7 @@ func TestRequestID(t *testing.T) {
 	add("b", 1, nil)
 	add("a", 2, nil)
 	add("a", 1, func(e *Event) { e.Request++ })
-	add("a", 1, func(e *Event) { e.What = opRead })
+	add("a", 1, func(e *Event) { e.Subtype = opRead })
 	add("a", 1, func(e *Event) { e.Offset++ })
 	add("a", 1, func(e *Event) { e.Size++ })
 	if len(all) != 7 {
@@ -106,7 +106,7 @@ func TestServedHere(t *testing.T) {
 		}},
 		"nobody knows the replica": {nil, func(s *stream) { s.operation(viewService, 200, 345, atReplica) }},
 		"a unix socket": {byAddress, func(s *stream) {
-			s.operation(viewService, 200, 345, func(e *Event) { e.Of = engine + 1 })
+			s.operation(viewService, 200, 345, func(e *Event) { e.Owner = engine + 1 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

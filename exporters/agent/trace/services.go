@@ -21,7 +21,7 @@ type service struct {
 
 // addService notes that a replica of this node has done an operation.
 func (j *Joiner) addService(v *Event) {
-	key := serviceKey{v.Of, v.Peer}
+	key := serviceKey{v.Owner, v.Peer}
 	s := j.services[key]
 	if s == nil {
 		if len(j.services) >= maxServices {

@@ -43,10 +43,10 @@ func TestServiceUnseen(t *testing.T) {
 	}{
 		"it has never been seen here": {func(*stream) {}, true},
 		"it has served something else": {func(s *stream) {
-			s.operation(viewService, 10, 20, func(e *Event) { e.Of, e.Peer, e.LocalPort, e.RemotePort = engine+1, 1, 10001, 40001 })
+			s.operation(viewService, 10, 20, func(e *Event) { e.Owner, e.Peer, e.LocalPort, e.RemotePort = engine+1, 1, 10001, 40001 })
 		}, false},
 		"another one has": {func(s *stream) {
-			s.operation(viewService, 10, 20, func(e *Event) { e.Of, e.Peer, e.LocalPort, e.RemotePort = engine+1, 3, 10001, 40001 })
+			s.operation(viewService, 10, 20, func(e *Event) { e.Owner, e.Peer, e.LocalPort, e.RemotePort = engine+1, 3, 10001, 40001 })
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,10 +74,10 @@ func TestOperationsForgotten(t *testing.T) {
 			s := newStream(t, Options{Replica: byPeer})
 			// Of another volume, while the statement was under way.
 			for range maxOps {
-				s.operation(view, 150, 160, func(e *Event) { e.Of, e.Offset = engine+50, 99<<20 })
+				s.operation(view, 150, 160, func(e *Event) { e.Owner, e.Offset = engine+50, 99<<20 })
 			}
 			twoCopies(s)
-			s.operation(view, 150, 360, func(e *Event) { e.Of, e.Offset = engine+50, 99<<20 })
+			s.operation(view, 150, 360, func(e *Event) { e.Owner, e.Offset = engine+50, 99<<20 })
 			got := statementOfWrite(s)
 			if got.Verdict() != Incomplete || !slices.Contains(got.Reasons, Forgotten) {
 				t.Errorf("%s %v, want forgotten events", got.Verdict(), got.Reasons)
@@ -93,7 +93,7 @@ func TestOperationsForgotten(t *testing.T) {
 func TestServicesBounds(t *testing.T) {
 	s := newStream(t, Options{})
 	for i := range uint32(2 * maxServices) {
-		s.operation(viewService, uint64(i), uint64(i)+1, func(e *Event) { e.Of = i })
+		s.operation(viewService, uint64(i), uint64(i)+1, func(e *Event) { e.Owner = i })
 	}
 	if len(s.services) != maxServices || s.services[serviceKey{2*maxServices - 1, 0}] == nil {
 		t.Errorf("%d replicas are remembered", len(s.services))

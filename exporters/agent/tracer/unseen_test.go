@@ -39,7 +39,7 @@ func TestTraceUnseenStatement(t *testing.T) {
 		step()
 		const pid = 1 << 30
 		now := collector.Monotonic()
-		joiner.Add(trace.Event{Kind: trace.KindWait, Pid: pid, What: 2, Start: now - 1000, End: now})
+		joiner.Add(trace.Event{Kind: trace.KindWait, Pid: pid, Subtype: 2, Start: now - 1000, End: now})
 		joiner.Add(trace.Event{Kind: trace.KindStatement, Pid: pid, Start: now - 2000, End: now})
 		meanwhile()
 		var found *trace.Chain

@@ -7,8 +7,7 @@
 #define __PLUMBLINE_FABRIC_H__
 
 #include "../operation.h"
-
-#define EEXIST 17
+#include "../uapi.h"
 
 /* Indices of the map events; Go's names for them are in types.go. */
 enum event {

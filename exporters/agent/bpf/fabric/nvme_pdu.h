@@ -6,6 +6,7 @@
 #ifndef __PLUMBLINE_NVME_PDU_H__
 #define __PLUMBLINE_NVME_PDU_H__
 
+#include "../little_endian.h"
 #include "message.h"
 #include "nvme_command.h"
 
@@ -47,16 +48,6 @@ enum pdu_type {
 /* Of what a connect command brings, the subsystem's name begins there. */
 #define CONNECT_NAME 256
 
-static __always_inline u16 le16_at(const u8 *p)
-{
-	return p[0] | p[1] << 8;
-}
-
-static __always_inline u32 le32_at(const u8 *p)
-{
-	return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24;
-}
-
 /* The header's length of a type; 0 of one that is none. */
 static __always_inline u32 pdu_header(u8 type)
 {
@@ -90,7 +81,7 @@ static __always_inline u32 wire_need(const u8 *h, u32 have)
 
 static __always_inline bool wire_begins(const u8 *h, u32 have)
 {
-	return h[0] == PDU_INITIALIZE && (have < PDU_COMMON || le32_at(h + PDU_LENGTH) == 128);
+	return h[0] == PDU_INITIALIZE && (have < PDU_COMMON || le32(h + PDU_LENGTH) == 128);
 }
 
 /* A namespace that a command can be for. */
@@ -104,10 +95,10 @@ static __always_inline int command_parse(const u8 *h, struct message *m)
 	const u8 *entry = h + PDU_SUBMISSION;
 	u8 opcode = entry[COMMAND_OPCODE];
 
-	m->tag = le16_at(entry + COMMAND_IDENTIFIER);
+	m->tag = le16(entry + COMMAND_IDENTIFIER);
 	if (opcode == NVME_FABRICS && entry[COMMAND_NAMESPACE] == FABRICS_CONNECT) {
 		m->kind = MESSAGE_LOGIN;
-		m->reference = le16_at(h + PDU_QUEUE);
+		m->reference = le16(h + PDU_QUEUE);
 		if (h[PDU_DATA_OFFSET] > WIRE_HEADER_MAX)
 			m->lead = h[PDU_DATA_OFFSET] - WIRE_HEADER_MAX; /* a digest, and padding */
 		m->text = m->rest > m->lead ? m->rest - m->lead : 0;
@@ -119,20 +110,20 @@ static __always_inline int command_parse(const u8 *h, struct message *m)
 	m->anywhere = 1;
 	if (opcode == NVME_FABRICS)
 		return 0;
-	m->lun = le32_at(entry + COMMAND_NAMESPACE);
+	m->lun = le32(entry + COMMAND_NAMESPACE);
 	if (is_namespace(m->lun)) {
 		m->op = op_of(opcode);
 		m->anywhere = 0;
 	}
 	if (m->op == OP_READ || m->op == OP_WRITE)
-		m->bytes = le32_at(h + PDU_SGL_LENGTH);
+		m->bytes = le32(h + PDU_SGL_LENGTH);
 	return 0;
 }
 
 static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 {
 	u8 type = h[0];
-	u32 header = pdu_header(type), length = le32_at(h + PDU_LENGTH);
+	u32 header = pdu_header(type), length = le32(h + PDU_LENGTH);
 	/* The host's types are even. */
 	if (!header || (type & 1) == to_target || h[PDU_FLAGS] & 0xf0 || h[PDU_HEADER_LENGTH] != header || length < header || length > PDU_LENGTH_MAX)
 		return -1;
@@ -147,14 +138,14 @@ static __noinline int wire_parse(const u8 *h, struct message *m, bool to_target)
 		return command_parse(h, m);
 	case PDU_RESPONSE:
 		m->kind = MESSAGE_ANSWER;
-		m->tag = le16_at(h + PDU_COMPLETION + 12);
-		m->failed = le16_at(h + PDU_COMPLETION + 14) >> 1 != 0;
+		m->tag = le16(h + PDU_COMPLETION + 12);
+		m->failed = le16(h + PDU_COMPLETION + 14) >> 1 != 0;
 		break;
 	case PDU_CONTROLLER_DATA:
 		if ((h[PDU_FLAGS] & (PDU_LAST | PDU_SUCCESS)) != (PDU_LAST | PDU_SUCCESS))
 			break;
 		m->kind = MESSAGE_ANSWER;
-		m->tag = le16_at(h + PDU_DATA_COMMAND);
+		m->tag = le16(h + PDU_DATA_COMMAND);
 		break;
 	}
 	return 0;

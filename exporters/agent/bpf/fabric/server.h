@@ -15,9 +15,9 @@
 /* Scratch memory: a slot for each program that needs some, and for each of its backup programs. */
 enum server_scratch_slot {
 	SCRATCH_RECEIVED,
-	ROOM_RECEIVED_INET6,
+	SCRATCH_RECEIVED_INET6,
 	SCRATCH_SENT,
-	ROOM_SENT_INET6,
+	SCRATCH_SENT_INET6,
 	SCRATCH_SLOTS,
 };
 #define EXPORT_SCRATCH_SLOTS (SCRATCH_SLOTS * (1 + MAX_BACKUPS))
@@ -34,8 +34,6 @@ enum server_scratch_slot {
 
 /* How many task management requests of a session may be. */
 #define TASKS 4
-
-#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
 
 /* After so many messages one after the other the digests are right. */
 #define SURE 8

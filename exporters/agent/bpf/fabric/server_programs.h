@@ -12,7 +12,7 @@ int BPF_PROG(server_received, struct sock *sk, int result, int flags)
 	u32 rank = rank_of(ctx);
 
 	if (is_server() && !(flags & MSG_PEEK))
-		received(rank, sk, inode_of(sk), family_of(sk), result, SCRATCH_RECEIVED);
+		received(rank, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
@@ -23,7 +23,7 @@ int BPF_PROG(server_sent, struct sock *sk, int result)
 	u32 rank = rank_of(ctx);
 
 	if (is_server())
-		sent(rank, inode_of(sk), result, SCRATCH_SENT);
+		sent(rank, inode_by_btf(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_SENT, rank);
 }
@@ -38,7 +38,7 @@ int BPF_PROG(server_inet_received, struct socket *s, void *msg, u64 size, int fl
 SEC("fexit/inet6_recvmsg")
 int BPF_PROG(server_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, ROOM_RECEIVED_INET6);
+	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED_INET6);
 }
 
 SEC("fexit/inet_sendmsg")
@@ -50,7 +50,7 @@ int BPF_PROG(server_inet_sent, struct socket *s, void *msg, u64 size, int result
 SEC("fexit/inet6_sendmsg")
 int BPF_PROG(server_inet6_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return is_server() ? sent(0, inode_behind(s), result, ROOM_SENT_INET6) : 0;
+	return is_server() ? sent(0, inode_behind(s), result, SCRATCH_SENT_INET6) : 0;
 }
 
 /* A socket that a target has open. */

@@ -80,34 +80,34 @@ static __always_inline enum on_cpu on_cpu(struct task_struct *task)
 }
 
 /* Copies a statement's clock; false if it changed meanwhile. */
-static __always_inline bool read_clock(struct followed_task *b, struct task_struct *task, struct activity *a, u64 now)
+static __always_inline bool read_clock(struct followed_task *followed, struct task_struct *task, struct activity *a, u64 now)
 {
-	u64 start = READ_ONCE(b->start);
-	u64 mark = READ_ONCE(b->mark);
-	u64 off_ns = READ_ONCE(b->off_ns);
-	u64 off_sync = READ_ONCE(b->off_sync);
-	u64 queued_before = READ_ONCE(b->queued);
-	u64 wait_start = READ_ONCE(b->wait_start);
-	u32 kind = READ_ONCE(b->off_kind);
-	bool off = READ_ONCE(b->is_off);
-	bool sent = READ_ONCE(b->sent);
+	u64 start = READ_ONCE(followed->start);
+	u64 mark = READ_ONCE(followed->mark);
+	u64 off_ns = READ_ONCE(followed->off_ns);
+	u64 off_sync = READ_ONCE(followed->off_sync);
+	u64 queued_before = READ_ONCE(followed->queued);
+	u64 wait_start = READ_ONCE(followed->wait_start);
+	u32 kind = READ_ONCE(followed->off_kind);
+	bool off = READ_ONCE(followed->is_off);
+	bool sent = READ_ONCE(followed->sent);
 	/* In this order: when a program lets go, the length of its preemption is known. And before the phases:
 	 * that time leaves `preempted` only after it got into its phase, so that either it is here or the sum does
 	 * not add up. */
-	bool locked = READ_ONCE(b->locked) || READ_ONCE(b->program_off_cpu);
-	u64 preempted = READ_ONCE(b->preempted);
+	bool locked = READ_ONCE(followed->locked) || READ_ONCE(followed->program_off_cpu);
+	u64 preempted = READ_ONCE(followed->preempted);
 	u64 sum = off_ns;
 #pragma unroll
 	for (int i = 0; i < PHASES; i++) {
-		u64 ns = READ_ONCE(b->phase[i]);
+		u64 ns = READ_ONCE(followed->phase[i]);
 		sum += ns;
-		a->phase_ns[i] = sent ? READ_ONCE(b->sent_phase[i]) : ns;
+		a->phase_ns[i] = sent ? READ_ONCE(followed->sent_phase[i]) : ns;
 	}
 	enum on_cpu where = on_cpu(task);
 	u64 delay = queued_so_far(task) - queued_before;
 	bool ready = READ_ONCE(task->__state) == TASK_RUNNING;
-	if (mark - start != sum || kind >= PHASES || READ_ONCE(b->mark) != mark || READ_ONCE(b->start) != start ||
-		(READ_ONCE(b->locked) || READ_ONCE(b->program_off_cpu)) != locked || READ_ONCE(b->preempted) != preempted)
+	if (mark - start != sum || kind >= PHASES || READ_ONCE(followed->mark) != mark || READ_ONCE(followed->start) != start ||
+		(READ_ONCE(followed->locked) || READ_ONCE(followed->program_off_cpu)) != locked || READ_ONCE(followed->preempted) != preempted)
 		return false;
 	/* Off the CPU, as far as its clock knows, and yet on one: it was not seen to come there, or is only just
 	 * leaving. */
@@ -119,7 +119,7 @@ static __always_inline bool read_clock(struct followed_task *b, struct task_stru
 									       : kind;
 	if (a->phase == kind && away && now > wait_start && wait_start && kind != PHASE_RUNQUEUE)
 		a->wait_ns = now - wait_start;
-	if (a->phase == PHASE_WAIT && traits_of(b->engine) & FLUSHES && awaits_sync(b, task))
+	if (a->phase == PHASE_WAIT && traits_of(followed->engine) & TRAIT_SHARES_SYNCS && awaits_sync(followed, task))
 		a->phase = PHASE_SYNC;
 	/* A statement that may have ended with its last send: what came after it may belong to none. */
 	if (sent)
@@ -169,35 +169,35 @@ static __always_inline bool awaits_client(struct task_struct *task)
 }
 
 /* Fills in what a task does; returns false if there is nothing to report. */
-static __always_inline bool describe_activity(struct followed_task *b, struct task_struct *task, bool *torn, struct activity *a)
+static __always_inline bool describe_activity(struct followed_task *followed, struct task_struct *task, bool *torn, struct activity *a)
 {
 	u64 now = bpf_ktime_get_ns();
-	if (READ_ONCE(b->busy)) {
-		if (is_handed(b, task))
+	if (READ_ONCE(followed->busy)) {
+		if (is_handed(followed, task))
 			return false;
 		for (int i = 0; i < 3; i++) {
-			u8 request = READ_ONCE(b->current);
-			if (!(request & HAS_STATEMENT))
+			u8 request = READ_ONCE(followed->current);
+			if (!(request & REQUEST_HAS_STATEMENT))
 				return false;
 			a->kind = ACTIVITY_STATEMENT;
-			a->command = request & COMMAND_BITS;
-			a->lock_wait = READ_ONCE(b->lock_wait);
-			a->statements = READ_ONCE(b->waiting);
+			a->command = request & REQUEST_COMMAND_BITS;
+			a->lock_wait = READ_ONCE(followed->lock_wait);
+			a->statements = READ_ONCE(followed->waiting);
 			/* A walk that is itself preempted may come back in a later statement. */
-			if (!read_clock(b, task, a, now) || READ_ONCE(b->current) != request)
+			if (!read_clock(followed, task, a, now) || READ_ONCE(followed->current) != request)
 				continue;
-			if (READ_ONCE(b->shared))
+			if (READ_ONCE(followed->shared))
 				__builtin_memset(a->phase_ns, 0, sizeof(a->phase_ns));
 			return true;
 		}
 		*torn = true;
 		return false;
 	}
-	u64 mark = READ_ONCE(b->mark);
-	if (!b->socket) {
-		u32 kind = READ_ONCE(b->off_kind);
-		u64 wait_start = READ_ONCE(b->wait_start);
-		if (!READ_ONCE(b->is_off) || READ_ONCE(task->__state) == TASK_RUNNING || on_cpu(task) == ON_CPU || !is_file_phase(kind))
+	u64 mark = READ_ONCE(followed->mark);
+	if (!followed->socket) {
+		u32 kind = READ_ONCE(followed->off_kind);
+		u64 wait_start = READ_ONCE(followed->wait_start);
+		if (!READ_ONCE(followed->is_off) || READ_ONCE(task->__state) == TASK_RUNNING || on_cpu(task) == ON_CPU || !is_file_phase(kind))
 			return false;
 		a->kind = ACTIVITY_BACKGROUND;
 		a->phase = kind;
@@ -205,19 +205,18 @@ static __always_inline bool describe_activity(struct followed_task *b, struct ta
 		return true;
 	}
 	/* A thread of a pool has no session of its own. */
-	if (!READ_ONCE(b->in_transaction) || (!(traits_of(b->engine) & PROCESSES) && !awaits_client(task)))
+	if (!READ_ONCE(followed->in_transaction) || (!(traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) && !awaits_client(task)))
 		return false;
 	a->kind = ACTIVITY_IDLE;
 	a->age_ns = now > mark ? now - mark : 0;
 	return true;
 }
 
-#define SOCK_STREAM 1
 #define MAX_FDS 256          /* a client's socket is among a process's first ones */
 #define UNCOUNTED_NS 1000000 /* less than that an idle process may take between two walks */
 
 struct fd_walk {
-	struct followed_task *b;
+	struct followed_task *followed;
 	struct file **files;
 	u32 n;
 	bool ports; /* the server's are known: without them any TCP connection would be a client's */
@@ -234,7 +233,7 @@ static long fd_step(u32 i, struct fd_walk *w)
 		return 0;
 	if (!w->ports && read_as(struct sock, f.socket, __sk_common.skc_family) != AF_UNIX)
 		return 0;
-	if (!from_client(w->b, f.socket))
+	if (!from_client(w->followed, f.socket))
 		return 0;
 	w->found = true;
 	return 1;
@@ -242,16 +241,16 @@ static long fd_step(u32 i, struct fd_walk *w)
 
 /* Reports whether a process has a client, by its files: the programs on sockets, whose silence is in question, do
  * not count. */
-static __noinline bool has_client(struct followed_task *b, struct task_struct *task)
+static __noinline bool has_client(struct followed_task *followed, struct task_struct *task)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return false;
-	if (b->socket)
+	if (followed->socket)
 		return true;
-	struct fd_walk w = {.b = b, .files = task->files->fdt->fd, .n = task->files->fdt->max_fds};
+	struct fd_walk w = {.followed = followed, .files = task->files->fdt->fd, .n = task->files->fdt->max_fds};
 	if (!w.files)
 		return false;
-	u32 id = b->server;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	w.ports = s && s->ports[0];
 	bpf_loop(MAX_FDS, fd_step, &w, 0);
@@ -260,16 +259,17 @@ static __noinline bool has_client(struct followed_task *b, struct task_struct *t
 
 /* A process that has a client and a CPU, but that the programs on sockets have not seen since the last walk, works
  * on what is not counted. Threads share their files, which show nothing. */
-static __always_inline u64 count_uncounted(struct followed_task *b, struct task_struct *task)
+static __always_inline u64 count_uncounted(struct followed_task *followed, struct task_struct *task)
 {
 	u64 cpu = task->se.sum_exec_runtime;
-	u64 used = cpu - b->looked_cpu;
-	bool first = !b->looked_cpu;
-	u32 socket_runs = READ_ONCE(b->socket_runs);
-	bool silent = socket_runs == b->looked_socket_runs && !READ_ONCE(b->busy);
-	b->looked_cpu = cpu;
-	b->looked_socket_runs = socket_runs;
-	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(b->engine) & PROCESSES) || b->leader || !has_client(b, task))
+	u64 used = cpu - followed->looked_cpu;
+	bool first = !followed->looked_cpu;
+	u32 socket_runs = READ_ONCE(followed->socket_runs);
+	bool silent = socket_runs == followed->looked_socket_runs && !READ_ONCE(followed->busy);
+	followed->looked_cpu = cpu;
+	followed->looked_socket_runs = socket_runs;
+	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) ||
+		followed->leader || !has_client(followed, task))
 		return 0;
 	return used;
 }
@@ -284,13 +284,13 @@ int snapshot(struct bpf_iter__task *ctx)
 	struct population *p = bpf_map_lookup_elem(&populations, &zero);
 	if (!task || !p || READ_ONCE(task->exit_state))
 		return 0;
-	struct followed_task *b = followed_task_of(task);
-	if (!b)
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed)
 		return 0;
 	struct activity a = {};
 	bool torn = false;
-	a.server = READ_ONCE(b->server);
-	if (describe_activity(b, task, &torn, &a)) {
+	a.server = READ_ONCE(followed->server);
+	if (describe_activity(followed, task, &torn, &a)) {
 		a.pid = task->pid;
 		a.inner_pid = inner_pid(task);
 		/* Without room left the kernel hands out what there is and calls again for this task. */
@@ -298,8 +298,8 @@ int snapshot(struct bpf_iter__task *ctx)
 			return 0;
 	}
 	p->torn += torn;
-	u64 uncounted = count_uncounted(b, task);
-	u32 server = READ_ONCE(b->server);
+	u64 uncounted = count_uncounted(followed, task);
+	u32 server = READ_ONCE(followed->server);
 	if (server < MAX_SERVERS) {
 		p->tasks[server]++;
 		p->uncounted_ns[server] += uncounted;

@@ -9,6 +9,7 @@
 #define __QUERY_CLOCK_H__
 
 #include "../arch.h"
+#include "../uapi.h"
 #include "state.h"
 #include "cost.h"
 #include "query_id.h"
@@ -18,10 +19,6 @@
 #define O_CREAT 00000100
 #define O_TRUNC 00001000
 #define O_DSYNC 00010000
-#define S_IFMT 00170000
-#define S_IFSOCK 0140000
-#define S_IFREG 0100000
-#define S_IFBLK 0060000
 
 static __always_inline u64 queued_so_far(struct task_struct *task)
 {
@@ -51,63 +48,64 @@ static __always_inline u64 synced_of(u64 slept, u64 off_sync)
 
 /* Gives the last time off the CPU to its phases. It is done late because the kernel adds
  * the time in the run queue to run_delay only after sched_switch. */
-static __always_inline void settle(struct followed_task *b, struct task_struct *task)
+static __always_inline void settle(struct followed_task *followed, struct task_struct *task)
 {
-	if (!b->off_ns)
+	if (!followed->off_ns)
 		return;
-	u64 queued = queued_of(b->off_kind, b->off_ns, queued_so_far(task) - b->queued, b->preempted);
-	u32 kind = b->off_kind;
-	u64 slept = b->off_ns - queued;
-	u64 sync = synced_of(slept, b->off_sync);
-	b->phase[PHASE_RUNQUEUE] += queued;
-	b->phase[PHASE_SYNC] += sync;
+	u64 queued = queued_of(followed->off_kind, followed->off_ns, queued_so_far(task) - followed->queued, followed->preempted);
+	u32 kind = followed->off_kind;
+	u64 slept = followed->off_ns - queued;
+	u64 sync = synced_of(slept, followed->off_sync);
+	followed->phase[PHASE_RUNQUEUE] += queued;
+	followed->phase[PHASE_SYNC] += sync;
 	if (kind < PHASES)
-		b->phase[kind] += slept - sync;
-	b->off_ns = 0;
-	b->off_sync = 0;
+		followed->phase[kind] += slept - sync;
+	followed->off_ns = 0;
+	followed->off_sync = 0;
 }
 
 /* A program that changes the clock may itself lose the CPU: the probes on the TLS library on every kernel, those
  * on the socket if `preemptible` is set. The context switch must then not touch what the program is in the middle
  * of; it only notes how long the program was preempted. */
-static __always_inline void clock_lock(struct followed_task *b)
+static __always_inline void clock_lock(struct followed_task *followed)
 {
-	b->locked = 1;
+	followed->locked = 1;
 	barrier();
 }
 
 /* The part of `preempted` that came after the clock was read as now. */
-static __always_inline u64 preempted_after(struct followed_task *b, u64 now)
+static __always_inline u64 preempted_after(struct followed_task *followed, u64 now)
 {
-	return b->preempted && b->preempted_at >= now ? b->preempted_last : 0;
+	return followed->preempted && followed->preempted_at >= now ? followed->preempted_last : 0;
 }
 
 /* The program that holds the task goes on at that time. */
-static __always_inline void program_resumed(struct followed_task *b, u64 at)
+static __always_inline void program_resumed(struct followed_task *followed, u64 at)
 {
-	u64 ns = at > b->preempted_at ? at - b->preempted_at : 0;
-	b->preempted_last = ns;
-	b->preempted += ns;
-	b->program_off_cpu = 0;
+	u64 ns = at > followed->preempted_at ? at - followed->preempted_at : 0;
+	followed->preempted_last = ns;
+	followed->preempted += ns;
+	followed->program_off_cpu = 0;
 }
 
 /* The task came to a CPU at that time. */
-static __always_inline void on_cpu_since(struct followed_task *b, struct task_struct *task, u64 at)
+static __always_inline void on_cpu_since(struct followed_task *followed, struct task_struct *task, u64 at)
 {
 	if (tracing)
-		trace_sleep(b, task, at);
-	if (b->busy)
-		b->off_ns = at - b->mark;
-	b->mark = at;
-	b->is_off = 0;
+		trace_sleep(followed, task, at);
+	if (followed->busy)
+		followed->off_ns = at - followed->mark;
+	followed->mark = at;
+	followed->is_off = 0;
 }
 
-/* Some virtual machines' kernels skip the programs in a switch where the task that leaves the CPU is their own. Then the
- * programs miss that a task came to a CPU. The scheduler has that time (sched_info.last_arrival) by its own clock. The
- * clock's offset to ours is measured at each switch that is seen; as the clocks drift apart, it is used for OFFSET_KEPT.
+/* Some virtual machines' kernels skip the programs in a switch where the task that leaves the CPU is their own. Then
+ * the programs miss that a task came to a CPU. The scheduler has that time (sched_info.last_arrival) by its own clock.
+ * The clock's offset to ours is measured at each switch that is seen; as the clocks drift apart, it is used for
+ * OFFSET_KEPT.
  *
- * An example: a switch is seen at 5,000 by our clock and 2,000 by the scheduler's, so the offset is 3,000. The next one is
- * missed, and the scheduler has 2,700 for it: it was at 5,700. */
+ * An example: a switch is seen at 5,000 by our clock and 2,000 by the scheduler's, so the offset is 3,000. The next
+ * one is missed, and the scheduler has 2,700 for it: it was at 5,700. */
 #define OFFSET_KEPT 10000000000ULL
 #define OFFSET_ERROR 1000000ULL
 #define NEVER 1 /* as an arrival: it is not known */
@@ -119,91 +117,91 @@ static __always_inline u64 last_arrival(struct task_struct *task)
 }
 
 /* The last arrival since the task has left; the kernel does not note each. */
-static __always_inline u64 arrival_since(struct followed_task *b, struct task_struct *task)
+static __always_inline u64 arrival_since(struct followed_task *followed, struct task_struct *task)
 {
 	u64 arrival = last_arrival(task);
-	return arrival && arrival != b->left ? arrival : NEVER;
+	return arrival && arrival != followed->left ? arrival : NEVER;
 }
 
 /* The task came to a CPU at mark, and nothing has happened since. */
-static __always_inline void take_clock_offset(struct followed_task *b, struct task_struct *task)
+static __always_inline void take_clock_offset(struct followed_task *followed, struct task_struct *task)
 {
-	u64 arrival = arrival_since(b, task);
+	u64 arrival = arrival_since(followed, task);
 	if (arrival == NEVER)
 		return;
-	b->arrival = arrival;
-	b->clock_offset = b->mark - arrival;
+	followed->arrival = arrival;
+	followed->clock_offset = followed->mark - arrival;
 }
 
 /* Returns, by our clock, when a task that had left at `left` came to a CPU, of an arrival that the programs missed. If
  * that is not known, it returns now: whoever read the state meanwhile read that the task was away. */
-static __always_inline u64 time_of_arrival(struct followed_task *b, u64 arrival, u64 left, u64 now)
+static __always_inline u64 time_of_arrival(struct followed_task *followed, u64 arrival, u64 left, u64 now)
 {
-	u64 at = arrival + b->clock_offset;
-	if (arrival == NEVER || !b->clock_offset || arrival - b->arrival > OFFSET_KEPT || at + OFFSET_ERROR < left || at > now)
+	u64 at = arrival + followed->clock_offset;
+	if (arrival == NEVER || !followed->clock_offset || arrival - followed->arrival > OFFSET_KEPT || at + OFFSET_ERROR < left || at > now)
 		return now;
 	return at < left ? left : at;
 }
 
 /* A preempted program resumes, and that was not seen. */
-static __noinline int resume_missed(struct followed_task *b, struct task_struct *task)
+static __noinline int resume_missed(struct followed_task *followed, struct task_struct *task)
 {
-	if (b && task)
-		program_resumed(b, time_of_arrival(b, arrival_since(b, task), b->preempted_at, bpf_ktime_get_ns()));
+	if (followed && task)
+		program_resumed(followed, time_of_arrival(followed, arrival_since(followed, task), followed->preempted_at, bpf_ktime_get_ns()));
 	return 0;
 }
 
-static __always_inline int clock_unlock(struct followed_task *b, struct task_struct *task)
+static __always_inline int clock_unlock(struct followed_task *followed, struct task_struct *task)
 {
-	if (b->program_off_cpu)
-		resume_missed(b, task);
+	if (followed->program_off_cpu)
+		resume_missed(followed, task);
 	barrier();
-	b->locked = 0;
+	followed->locked = 0;
 	return 0;
 }
 
 /* Makes up for an arrival that was not seen. */
-static __noinline int switch_in_missed(struct followed_task *b, struct task_struct *task, u64 now)
+static __noinline int switch_in_missed(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	u64 at = time_of_arrival(b, b->unseen ?: arrival_since(b, task), b->mark, now);
-	on_cpu_since(b, task, at);
-	b->unseen = 0;
+	u64 at = time_of_arrival(followed, followed->unseen ?: arrival_since(followed, task), followed->mark, now);
+	on_cpu_since(followed, task, at);
+	followed->unseen = 0;
 	/* Where the arrival is not known, a program may have been preempted before: that is in the time away. */
-	if (at > b->preempted_at)
-		b->preempted = 0;
+	if (at > followed->preempted_at)
+		followed->preempted = 0;
 	return 0;
 }
 
 /* Accounts for everything up to now; the task is on a CPU. */
-static __always_inline void advance(struct followed_task *b, struct task_struct *task, u64 now)
+static __always_inline void advance(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (b->program_off_cpu)
-		resume_missed(b, task);
-	if (b->is_off)
-		switch_in_missed(b, task, now);
-	else if (b->off_ns && !b->preempted)
-		take_clock_offset(b, task);
-	settle(b, task);
-	u64 ran = now - b->mark;
-	u64 preempted = b->preempted;
+	if (followed->program_off_cpu)
+		resume_missed(followed, task);
+	if (followed->is_off)
+		switch_in_missed(followed, task, now);
+	else if (followed->off_ns && !followed->preempted)
+		take_clock_offset(followed, task);
+	settle(followed, task);
+	u64 ran = now - followed->mark;
+	u64 preempted = followed->preempted;
 	if (preempted) {
 		/* What came after the clock was read is left for the next time. */
-		u64 left = preempted_after(b, now);
+		u64 left = preempted_after(followed, now);
 		preempted -= left;
 		if (preempted > ran) {
 			left += preempted - ran;
 			preempted = ran;
 		}
-		b->phase[PHASE_RUNQUEUE] += preempted;
+		followed->phase[PHASE_RUNQUEUE] += preempted;
 		/* In this order, see read_clock(). Another CPU of arm64 may see it otherwise, within nanoseconds. */
 		barrier();
-		b->preempted = left;
+		followed->preempted = left;
 		barrier();
 	}
-	b->phase[PHASE_CPU] += ran - preempted;
-	b->mark = now;
+	followed->phase[PHASE_CPU] += ran - preempted;
+	followed->mark = now;
 }
 
 struct blocked_file {
@@ -256,9 +254,9 @@ static __always_inline u32 opens(u64 flags)
 /* Returns the phase of a task that is asleep: by the system call it is in. Calls on the file system's names and
  * sizes are reads where they look and writes where they change something. Changes nothing, so that readers may
  * call it, too. */
-static __noinline u32 sleeps_in(struct followed_task *b, struct task_struct *task)
+static __noinline u32 sleeps_in(struct followed_task *followed, struct task_struct *task)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return PHASE_WAIT;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct blocked_file f = {};
@@ -272,7 +270,7 @@ static __noinline u32 sleeps_in(struct followed_task *b, struct task_struct *tas
 		file_of(task, ARG1(regs), &f);
 		if (f.type == S_IFREG || f.type == S_IFBLK)
 			return PHASE_READ | READ_CALL;
-		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
+		return f.socket && f.socket == followed->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case NR_write:
 	case NR_writev:
 	case NR_pwrite64:
@@ -281,7 +279,7 @@ static __noinline u32 sleeps_in(struct followed_task *b, struct task_struct *tas
 		file_of(task, ARG1(regs), &f);
 		if (f.type == S_IFREG || f.type == S_IFBLK)
 			return f.flags & O_DSYNC ? PHASE_SYNC : PHASE_WRITE;
-		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
+		return f.socket && f.socket == followed->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case NR_fallocate:
 	case NR_ftruncate:
 	case NR_truncate:
@@ -332,20 +330,20 @@ static __noinline u32 sleeps_in(struct followed_task *b, struct task_struct *tas
 	case NR_sendmsg:
 	case NR_recvmsg:
 		file_of(task, ARG1(regs), &f);
-		return f.socket && f.socket == b->socket ? PHASE_CLIENT : PHASE_WAIT;
+		return f.socket && f.socket == followed->socket ? PHASE_CLIENT : PHASE_WAIT;
 	case -1:
 		/* A page fault; one that waits for a device reads a mapped file. */
 		return BPF_CORE_READ_BITFIELD(task, in_iowait) ? PHASE_READ : PHASE_WAIT;
 	}
-	return b->blocked_client && is_poll(nr) ? PHASE_CLIENT : PHASE_WAIT;
+	return followed->blocked_client && is_poll(nr) ? PHASE_CLIENT : PHASE_WAIT;
 }
 
 /* The same of one that goes to sleep. */
-static __always_inline u32 asleep_in(struct followed_task *b, struct task_struct *task)
+static __always_inline u32 asleep_in(struct followed_task *followed, struct task_struct *task)
 {
-	u32 kind = sleeps_in(b, task);
-	b->lock_wait = 0;
-	b->read_call = kind & READ_CALL ? 1 : 0;
+	u32 kind = sleeps_in(followed, task);
+	followed->lock_wait = 0;
+	followed->read_call = kind & READ_CALL ? 1 : 0;
 	return kind & ~READ_CALL;
 }
 
@@ -378,43 +376,43 @@ static __always_inline void hand_over(u32 pid, u64 start)
 }
 
 /* Whether the statement that a task has under way is another's by now. */
-static __always_inline bool is_handed(struct followed_task *b, struct task_struct *task)
+static __always_inline bool is_handed(struct followed_task *followed, struct task_struct *task)
 {
 	u32 pid = task->pid;
 	u64 *start = bpf_map_lookup_elem(&handed, &pid);
-	return start && *start == b->start;
+	return start && *start == followed->start;
 }
 
 /* The statement under way will not end: its session ended, or the protocol is lost. It is not
  * counted, but its time was shown while it ran and stays. */
-static __noinline int abandon(struct followed_task *b, struct task_struct *task, u64 now)
+static __noinline int abandon(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (!b || !task || !b->busy)
+	if (!followed || !task || !followed->busy)
 		return 0;
-	u8 request = b->current;
-	if (!(request & HAS_STATEMENT) || is_handed(b, task))
+	u8 request = followed->current;
+	if (!(request & REQUEST_HAS_STATEMENT) || is_handed(followed, task))
 		return 0;
-	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	u32 key = followed->server * COMMANDS + (request & REQUEST_COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s)
 		return 0;
-	advance(b, task, now);
+	advance(followed, task, now);
 	for (int i = 0; i < PHASES; i++)
-		__sync_fetch_and_add(&s->all.phase_ns[i], b->phase[i]);
+		__sync_fetch_and_add(&s->all.phase_ns[i], followed->phase[i]);
 	return 0;
 }
 
 /* The number of a socket's inode: unlike its address, it is not used again. 0 of one that is closed. */
-static __always_inline u64 inode_of(u64 sk)
+static __always_inline u64 socket_inode_of(u64 sk)
 {
 	struct socket *s = read_as(struct sock, sk, sk_socket);
 	return s ? read_as(struct socket_alloc, s, vfs_inode.i_ino) : 0;
 }
 
 /* Whether the client's socket is closed, or another one at the address of one that was. */
-static __always_inline bool is_gone(struct followed_task *b)
+static __always_inline bool is_gone(struct followed_task *followed)
 {
-	return b->socket_inode != inode_of(b->socket);
+	return followed->socket_inode != socket_inode_of(followed->socket);
 }
 
 #define SIGURG 23
@@ -428,148 +426,148 @@ static __always_inline bool wakeup_pending(struct task_struct *task)
 /* How long before start the task was woken that slept until a request came: a CPU may take long to leave its idle
  * state, and the task reads only then. A wake-up from before it slept is another one's, and so may one by another
  * process. */
-static __always_inline u64 wakeup_before(struct followed_task *b, u64 start)
+static __always_inline u64 wakeup_before(struct followed_task *followed, u64 start)
 {
-	u64 at = b->wake.at;
-	return b->slept && !b->unread_wakeup && b->idle_since && at >= b->idle_since && at < start ? start - at : 0;
+	u64 at = followed->wake.at;
+	return followed->slept && !followed->unread_wakeup && followed->idle_since && at >= followed->idle_since && at < start ? start - at : 0;
 }
 
 /* A request begins; it arrived when the task was woken for it. */
-static __always_inline void begin(struct followed_task *b, struct task_struct *task, u64 now)
+static __always_inline void begin(struct followed_task *followed, struct task_struct *task, u64 now)
 {
 	u64 woken = 0;
-	if (b->program_off_cpu)
-		resume_missed(b, task);
-	u64 stood_still = preempted_after(b, now);
-	if (b->slept)
-		woken = queued_of(PHASE_WAIT, ~0ULL, queued_so_far(task) - b->queued, stood_still);
+	if (followed->program_off_cpu)
+		resume_missed(followed, task);
+	u64 stood_still = preempted_after(followed, now);
+	if (followed->slept)
+		woken = queued_of(PHASE_WAIT, ~0ULL, queued_so_far(task) - followed->queued, stood_still);
 	if (tracing) {
-		b->wakeup = wakeup_before(b, now - woken);
-		b->first_queued = woken;
+		followed->wakeup = wakeup_before(followed, now - woken);
+		followed->first_queued = woken;
 	}
-	b->slept = 0;
-	b->is_off = 0;
-	b->wait_start = 0;
-	b->preempted = stood_still;
-	b->unseen = 0;
-	b->sent = 0;
-	b->complete = 0;
-	b->current = 0;
-	b->off_ns = 0;
-	b->off_sync = 0;
-	b->mark = now;
-	b->start = now - woken;
-	__builtin_memset(b->phase, 0, sizeof(b->phase));
-	b->phase[PHASE_RUNQUEUE] = woken;
-	b->reads = reads_so_far(task);
-	b->missed_at = 0;
-	b->misses = 0;
-	b->socket_reads = 0;
-	b->wakeups = b->unread_wakeup && wakeup_pending(task);
-	b->unread_wakeup = 0;
-	b->behind = 0;
-	b->taken_over = 0;
+	followed->slept = 0;
+	followed->is_off = 0;
+	followed->wait_start = 0;
+	followed->preempted = stood_still;
+	followed->unseen = 0;
+	followed->sent = 0;
+	followed->complete = 0;
+	followed->current = 0;
+	followed->off_ns = 0;
+	followed->off_sync = 0;
+	followed->mark = now;
+	followed->start = now - woken;
+	__builtin_memset(followed->phase, 0, sizeof(followed->phase));
+	followed->phase[PHASE_RUNQUEUE] = woken;
+	followed->reads = reads_so_far(task);
+	followed->missed_at = 0;
+	followed->misses = 0;
+	followed->socket_reads = 0;
+	followed->wakeups = followed->unread_wakeup && wakeup_pending(task);
+	followed->unread_wakeup = 0;
+	followed->behind = 0;
+	followed->taken_over = 0;
 	if (tracing)
-		b->awake_since = now;
-	b->busy = 1;
+		followed->awake_since = now;
+	followed->busy = 1;
 }
 
 /* The task goes on with what another one has begun: all of that is a wait, as far as this one knows. */
-static __always_inline void take_over(struct followed_task *b, struct connection *c, struct task_struct *task, u64 now)
+static __always_inline void take_over(struct followed_task *followed, struct connection *c, struct task_struct *task, u64 now)
 {
 	u32 pid = c->pid;
 	u64 start = c->start;
 	if (pid != task->pid)
 		hand_over(pid, start);
-	begin(b, task, now);
-	b->phase[PHASE_RUNQUEUE] = 0;
-	b->phase[PHASE_WAIT] = now - start;
-	b->start = start;
-	b->current = c->request;
-	b->taken_over = pid != task->pid;
-	b->wakeup = 0;
-	b->first_queued = 0;
+	begin(followed, task, now);
+	followed->phase[PHASE_RUNQUEUE] = 0;
+	followed->phase[PHASE_WAIT] = now - start;
+	followed->start = start;
+	followed->current = c->request;
+	followed->taken_over = pid != task->pid;
+	followed->wakeup = 0;
+	followed->first_queued = 0;
 	c->pid = task->pid;
 }
 
 /* Reports a statement that has ended. */
-static __noinline int trace_statement(struct followed_task *b, struct task_struct *task, u8 request, u64 end)
+static __noinline int trace_statement(struct followed_task *followed, struct task_struct *task, u8 request, u64 end)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	struct trace_event *e = trace_begin(TRACE_STATEMENT, b->start, end);
+	struct trace_event *e = trace_begin(TRACE_STATEMENT, followed->start, end);
 	if (!e)
 		return 0;
-	e->middle = b->start - b->wakeup;
-	e->request_end = b->start + b->first_queued;
-	e->offset = b->query_id;
-	e->of = b->server;
+	e->woken_or_issued = followed->start - followed->wakeup;
+	e->request_end_or_on_cpu = followed->start + followed->first_queued;
+	e->offset = followed->query_id;
+	e->owner = followed->server;
 	e->pid = task->pid;
-	e->what = request & COMMAND_BITS;
-	e->flags = b->taken_over ? TRACE_TAKEN_OVER : 0;
-	trace_tell(e);
+	e->subtype = request & REQUEST_COMMAND_BITS;
+	e->flags = followed->taken_over ? TRACE_TAKEN_OVER : 0;
+	trace_submit(e);
 	return 0;
 }
 
 /* Adds a statement that took so long, and made so many read calls that were neither misses nor on sockets. */
-static __always_inline void add_statement(struct amounts *m, struct followed_task *b, u64 ns, u64 hits, bool at_send, bool shared)
+static __always_inline void add_statement(struct amounts *m, struct followed_task *followed, u64 ns, u64 hits, bool at_send, bool shared)
 {
 	add_to(&m->count, 1, shared);
 	add_to(&m->sum_ns, ns, shared);
 	for (int i = 0; i < PHASES; i++)
-		add_to(&m->phase_ns[i], at_send ? b->sent_phase[i] : b->phase[i], shared);
+		add_to(&m->phase_ns[i], at_send ? followed->sent_phase[i] : followed->phase[i], shared);
 	add_to(&m->read_hits, hits, shared);
-	add_to(&m->read_misses, b->misses, shared);
+	add_to(&m->read_misses, followed->misses, shared);
 }
 
 /* Adds it to its query's. Not static, so that the verifier goes through it once. */
-__noinline int observe_query(struct followed_task *b, u64 ns, u64 hits, u32 slot)
+__noinline int observe_query(struct followed_task *followed, u64 ns, u64 hits, u32 slot)
 {
-	if (!b)
+	if (!followed)
 		return 0;
-	struct per_query *q = query_of(b->server, b->query_id);
+	struct per_query *q = query_of(followed->server, followed->query_id);
 	if (!q) {
-		count_loss_by(b->server, NO_ID_PLACE_NS, ns);
+		count_loss_by(followed->server, NO_ID_PLACE_NS, ns);
 		return 0;
 	}
-	add_statement(&q->all, b, ns, hits, false, true);
+	add_statement(&q->all, followed, ns, hits, false, true);
 	if (slot < QUERY_SLOTS)
 		add_to(&q->slots[slot], 1, true);
 	return 0;
 }
 
 /* Adds the statement that ended at end, with its phases, to the statistics. */
-static __noinline int observe(struct followed_task *b, struct task_struct *task, u8 request, u64 end, bool at_send)
+static __noinline int observe(struct followed_task *followed, struct task_struct *task, u8 request, u64 end, bool at_send)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	u32 key = b->server * COMMANDS + (request & COMMAND_BITS);
+	u32 key = followed->server * COMMANDS + (request & REQUEST_COMMAND_BITS);
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	if (!s) {
-		count_loss(b->server, LOST_SERIES);
+		count_loss(followed->server, LOST_SERIES);
 		return 0;
 	}
 	if (tracing) {
-		trace_statement(b, task, request, end);
-		add(&s->wakeup_ns, b->wakeup);
+		trace_statement(followed, task, request, end);
+		add(&s->wakeup_ns, followed->wakeup);
 	}
-	u64 ns = end - b->start;
-	u64 reads = reads_so_far(task) - b->reads;
-	b->unread_wakeup = b->wakeups && wakeup_pending(task);
-	u64 not_hits = (u64)b->socket_reads + b->wakeups - b->unread_wakeup + b->misses;
+	u64 ns = end - followed->start;
+	u64 reads = reads_so_far(task) - followed->reads;
+	followed->unread_wakeup = followed->wakeups && wakeup_pending(task);
+	u64 not_hits = (u64)followed->socket_reads + followed->wakeups - followed->unread_wakeup + followed->misses;
 	u64 hits = reads > not_hits ? reads - not_hits : 0;
-	add_statement(&s->all, b, ns, hits, at_send, false);
-	if (request & UNKNOWN)
+	add_statement(&s->all, followed, ns, hits, at_send, false);
+	if (request & REQUEST_UNKNOWN)
 		add(&s->unknown, 1);
-	if (b->behind) {
+	if (followed->behind) {
 		add(&s->pipelined, 1);
-		add(&s->pipelined_ns, b->behind);
+		add(&s->pipelined_ns, followed->behind);
 	}
 	u32 slot = native_slot(ns);
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], 1);
-	if (query_places && b->query_id)
-		observe_query(b, ns, hits, query_slot(slot));
+	if (query_places && followed->query_id)
+		observe_query(followed, ns, hits, query_slot(slot));
 	return 0;
 }
 

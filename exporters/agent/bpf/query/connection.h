@@ -23,22 +23,18 @@ struct {
 	__type(value, struct connection);
 } encrypted_connections SEC(".maps");
 
-#define AF_UNIX 1
-#define AF_INET 2
-#define AF_INET6 10
-
 /* Whether a socket was accepted on one of the server's ports, or bound to a path, as the
  * accepted end of a local connection is: then it is a client's. Outgoing ones are not. */
-static __noinline bool from_client(struct followed_task *b, u64 sk)
+static __noinline bool from_client(struct followed_task *followed, u64 sk)
 {
-	if (!b || !sk)
+	if (!followed || !sk)
 		return false;
 	u16 family = read_as(struct sock, sk, __sk_common.skc_family);
 	if (family == AF_UNIX)
 		return read_as(struct unix_sock, sk, addr) != NULL;
 	if (family != AF_INET && family != AF_INET6)
 		return false;
-	u32 id = b->server;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	if (!s || !s->ports[0])
 		return true;
@@ -48,14 +44,14 @@ static __noinline bool from_client(struct followed_task *b, u64 sk)
 
 /* The state of the encrypted connection that a task is at, made or begun anew if it was at another one. Where
  * it serves many at once it is not read, and what is known of it stays on the socket. */
-static __always_inline struct connection *encrypted_at(struct followed_task *b, struct connection *c, struct task_struct *task, u64 sk)
+static __always_inline struct connection *encrypted_at(struct followed_task *followed, struct connection *c, struct task_struct *task, u64 sk)
 {
-	if (traits_of(b->engine) & MANY)
+	if (traits_of(followed->engine) & TRAIT_SERVES_MANY)
 		return c;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	u64 inode = inode_of(sk);
+	u64 inode = socket_inode_of(sk);
 	if (!e) {
-		count_loss(b->server, LOST_CONNECTION);
+		count_loss(followed->server, LOST_CONNECTION);
 		return NULL;
 	}
 	if (e->socket == sk && e->inode == inode)
@@ -63,7 +59,7 @@ static __always_inline struct connection *encrypted_at(struct followed_task *b, 
 	__builtin_memset(e->own, 0, sizeof(e->own));
 	e->socket = sk;
 	e->inode = inode;
-	e->server = b->server;
+	e->server = followed->server;
 	e->conn = c->conn;
 	e->tls = 1;
 	e->understood = 0;
@@ -79,62 +75,62 @@ static __always_inline struct connection *encrypted_at(struct followed_task *b, 
 }
 
 /* The task turns to another connection. */
-static __always_inline void turn_to(struct followed_task *b, struct sock *sk, u64 inode)
+static __always_inline void turn_to(struct followed_task *followed, struct sock *sk, u64 inode)
 {
-	b->socket = (u64)sk;
-	b->socket_inode = inode;
-	b->tls_session = 0;
-	b->in_transaction = 0;
-	b->blocked_client = 0;
+	followed->socket = (u64)sk;
+	followed->socket_inode = inode;
+	followed->tls_session = 0;
+	followed->in_transaction = 0;
+	followed->blocked_client = 0;
 }
 
 /* A connection is seen. */
-static __always_inline struct connection *seen(struct followed_task *b, struct connection *c)
+static __always_inline struct connection *seen(struct followed_task *followed, struct connection *c)
 {
 	if (!c->known) {
-		proto_opened(b, c);
+		proto_opened(followed, c);
 		c->known = 1;
 	}
-	c->server = b->server;
-	b->tls = c->tls;
+	c->server = followed->server;
+	followed->tls = c->tls;
 	return c;
 }
 
 /* The state of a client's connection that the current task receives from or sends to; NULL if the socket is
  * no client's. */
-static __always_inline struct connection *connection_at(struct followed_task *b, struct task_struct *task, struct sock *sk, bool sends)
+static __always_inline struct connection *connection_at(struct followed_task *followed, struct task_struct *task, struct sock *sk, bool sends)
 {
-	bool same = b->socket == (u64)sk;
-	if (traits_of(b->engine) & PROCESSES) {
+	bool same = followed->socket == (u64)sk;
+	if (traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) {
 		if (!same) {
 			/* The only client of a process stays the same. */
-			if (b->socket || b->leader || sends || !from_client(b, (u64)sk))
+			if (followed->socket || followed->leader || sends || !from_client(followed, (u64)sk))
 				return NULL;
-			turn_to(b, sk, 0);
+			turn_to(followed, sk, 0);
 		}
-		return seen(b, &b->client);
+		return seen(followed, &followed->client);
 	}
 	struct connection *c = bpf_sk_storage_get(&connections, sk, NULL, 0);
 	if (!c) {
-		if (sends || !from_client(b, (u64)sk))
+		if (sends || !from_client(followed, (u64)sk))
 			return NULL;
 		c = bpf_sk_storage_get(&connections, sk, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!c) {
-			count_loss(b->server, LOST_CONNECTION);
+			count_loss(followed->server, LOST_CONNECTION);
 			return NULL;
 		}
 	}
 	/* Two threads at one socket at once: what the second one does is not understood. */
 	if (__sync_lock_test_and_set(&c->working, 1)) {
-		count_loss(b->server, LOST_CONNECTION);
+		count_loss(followed->server, LOST_CONNECTION);
 		return NULL;
 	}
 	/* What it sends may be the answer to what another thread has received. */
 	if (!same || !c->known || (sends && !c->tls && c->pid && c->pid != task->pid)) {
-		proto_turns(b, c, task, sends);
-		turn_to(b, sk, traits_of(b->engine) & MANY ? 0 : inode_of((u64)sk));
+		proto_turns(followed, c, task, sends);
+		turn_to(followed, sk, traits_of(followed->engine) & TRAIT_SERVES_MANY ? 0 : socket_inode_of((u64)sk));
 	}
-	return seen(b, c);
+	return seen(followed, c);
 }
 
 /* The current task is done with what connection_at() gave it. */

@@ -23,12 +23,12 @@ struct timing {
 };
 
 /* A program runs for this task. Its state was found before the run is timed, and is therefore looked for once more. */
-static __always_inline struct timing timed(struct followed_task *b, struct task_struct *task)
+static __always_inline struct timing timed(struct followed_task *followed, struct task_struct *task)
 {
 	struct timing t = {};
-	if (!b->until_timed)
-		b->until_timed = 1 + bpf_get_prandom_u32() % (2 * TIMED_EVERY - 1);
-	if (--b->until_timed)
+	if (!followed->until_timed)
+		followed->until_timed = 1 + bpf_get_prandom_u32() % (2 * TIMED_EVERY - 1);
+	if (--followed->until_timed)
 		return t;
 	u64 before = bpf_ktime_get_ns();
 	t.began = bpf_ktime_get_ns();
@@ -38,23 +38,23 @@ static __always_inline struct timing timed(struct followed_task *b, struct task_
 }
 
 /* A run of a program that is timed ends. One that lost the CPU meanwhile is left out: how long it ran is not known. */
-static __noinline int add_cost(struct followed_task *b, u64 began, u64 clock)
+static __noinline int add_cost(struct followed_task *followed, u64 began, u64 clock)
 {
-	if (!b)
+	if (!followed)
 		return 0;
 	u64 ran = bpf_ktime_get_ns() - began;
 	barrier();
-	u32 server = b->server;
+	u32 server = followed->server;
 	u64 *cost = bpf_map_lookup_elem(&costs, &server);
-	if (cost && b->preempted_at < began && ran > clock)
+	if (cost && followed->preempted_at < began && ran > clock)
 		add(cost, (ran - clock) * TIMED_EVERY);
 	return 0;
 }
 
-static __always_inline void timed_until_now(struct followed_task *b, struct timing *t)
+static __always_inline void timed_until_now(struct followed_task *followed, struct timing *t)
 {
 	if (t->began)
-		add_cost(b, t->began, t->clock);
+		add_cost(followed, t->began, t->clock);
 }
 
 #endif

@@ -8,7 +8,7 @@
 #include "prepared.h"
 
 struct feed {
-	struct followed_task *b;
+	struct followed_task *followed;
 	struct connection *c;
 	struct names *names;
 };
@@ -39,7 +39,7 @@ static __always_inline bool skip_bytes(struct connection *c)
 	return c->in_left > 0;
 }
 
-/* Copies bytes to bytes[HEAD] until it has want of them; false at the end of the chunk. */
+/* Copies bytes to bytes[HEAD_OFFSET] until it has want of them; false at the end of the chunk. */
 static __always_inline bool gather(struct connection *c, u32 want)
 {
 	u32 have = c->head_len;
@@ -51,7 +51,7 @@ static __always_inline bool gather(struct connection *c, u32 want)
 	if (n > 127)
 		return false;
 	barrier_var(n);
-	if (n && bpf_probe_read_user(&c->bytes[HEAD + (have & 127)], n & 127, (void *)c->in_buf)) {
+	if (n && bpf_probe_read_user(&c->bytes[HEAD_OFFSET + (have & 127)], n & 127, (void *)c->in_buf)) {
 		count_loss(c->server, LOST_PROTOCOL);
 		c->conn = CONN_LOST;
 		c->head_len = 0;
@@ -64,13 +64,13 @@ static __always_inline bool gather(struct connection *c, u32 want)
 	return c->head_len >= want;
 }
 
-/* Copies the bytes at hand to bytes[STAGE]; false if they cannot be read. */
+/* Copies the bytes at hand to bytes[STAGE_OFFSET]; false if they cannot be read. */
 static __always_inline bool stage(struct connection *c)
 {
-	u32 n = c->in_left < STAGED ? c->in_left : STAGED;
+	u32 n = c->in_left < STAGE_BYTES ? c->in_left : STAGE_BYTES;
 	c->staged = 0;
 	barrier_var(n);
-	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)c->in_buf))
+	if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], n & (2 * STAGE_BYTES - 1), (void *)c->in_buf))
 		return false;
 	c->stage_at = 0;
 	c->staged = n;
@@ -86,8 +86,8 @@ __noinline u64 user_word(u64 at)
 }
 
 /* A word of up to eight letters as the number its lower-case bytes make. */
-#define WORD(a, b, c, d, e, f, g, h) \
-	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | \
+#define WORD(a, followed, c, d, e, f, g, h) \
+	((u64)(a) | (u64)(followed) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | \
 		(u64)(f) << 40 | (u64)(g) << 48 | (u64)(h) << 56)
 
 #define UNDERSCORE ('_' | 0x20) /* made small as letters are */

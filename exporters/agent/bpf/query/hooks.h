@@ -14,37 +14,37 @@
 static __always_inline int received(u32 rank, struct sock *sk, int ret, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct followed_task *b = followed_task_of(task);
-	if (!b || !sk || flags & MSG_PEEK || already_handled(&b->handled_by, rank))
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed || !sk || flags & MSG_PEEK || already_handled(&followed->handled_by, rank))
 		return 0;
-	clock_lock(b);
-	struct timing t = timed(b, task);
-	b->socket_runs++;
-	struct connection *c = connection_at(b, task, sk, false);
+	clock_lock(followed);
+	struct timing t = timed(followed, task);
+	followed->socket_runs++;
+	struct connection *c = connection_at(followed, task, sk, false);
 	if (c) {
-		received_locked(b, c, task, sk, ret);
+		received_locked(followed, c, task, sk, ret);
 		leave_connection(c);
 	}
-	timed_until_now(b, &t);
-	return clock_unlock(b, task);
+	timed_until_now(followed, &t);
+	return clock_unlock(followed, task);
 }
 
 static __always_inline int sent(u32 rank, struct sock *sk, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct followed_task *b = followed_task_of(task);
-	if (!b || !sk || already_handled(&b->handled_by, rank))
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed || !sk || already_handled(&followed->handled_by, rank))
 		return 0;
-	clock_lock(b);
-	struct timing t = timed(b, task);
-	struct connection *c = connection_at(b, task, sk, true);
+	clock_lock(followed);
+	struct timing t = timed(followed, task);
+	struct connection *c = connection_at(followed, task, sk, true);
 	if (c) {
-		b->socket_runs++;
-		sent_locked(b, c, task, sk, ret);
+		followed->socket_runs++;
+		sent_locked(followed, c, task, sk, ret);
 		leave_connection(c);
 	}
-	timed_until_now(b, &t);
-	return clock_unlock(b, task);
+	timed_until_now(followed, &t);
+	return clock_unlock(followed, task);
 }
 
 SEC("tp_btf/sock_recv_length")

@@ -8,6 +8,7 @@
 #ifndef __QUERY_MYSQL_H__
 #define __QUERY_MYSQL_H__
 
+#include "../little_endian.h"
 #include "clock.h"
 #include "feed.h"
 #include "prepared.h"
@@ -30,7 +31,7 @@ enum framing {
 };
 
 struct mysql_state {
-	u8 preparing;     /* command of the statement being prepared | HAS_STATEMENT */
+	u8 preparing;     /* command of the statement being prepared | REQUEST_HAS_STATEMENT */
 	u8 file_transfer; /* enum file_transfer */
 	u8 commanded;     /* the last packet, in or out, was a command, whose answer begins with packet 1 */
 	u8 framing;       /* enum framing */
@@ -40,7 +41,7 @@ struct mysql_state {
 	u32 values;       /* and its value */
 };
 
-_Static_assert(sizeof(struct mysql_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct mysql_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct mysql_state *mysql(struct connection *c)
 {
@@ -48,9 +49,9 @@ static __always_inline struct mysql_state *mysql(struct connection *c)
 }
 
 /* Threads, of which each serves one connection after the other; those of a pool by turns. */
-#define mysql_traits FLUSHES
+#define mysql_traits TRAIT_SHARES_SYNCS
 
-static __always_inline int mysql_opened(struct followed_task *b, struct connection *c)
+static __always_inline int mysql_opened(struct followed_task *followed, struct connection *c)
 {
 	c->conn = CONN_READY;
 	return 0;
@@ -74,12 +75,12 @@ enum {
  * packets are not compressed, which no client sends as a command; or the beginning of zlib's or zstd's data behind. */
 static __always_inline bool mysql_is_frame(struct connection *c)
 {
-	const u8 *b = &c->bytes[FRAME_BODY];
+	const u8 *frame = &c->bytes[FRAME_BODY];
 	if (!c->bytes[MYSQL_HEADER])
 		return c->body > FRAME_SIZE;
-	if (c->head_len >= FRAME_BODY + 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd)
+	if (c->head_len >= FRAME_BODY + 4 && frame[0] == 0x28 && frame[1] == 0xb5 && frame[2] == 0x2f && frame[3] == 0xfd)
 		return true;
-	return c->head_len >= FRAME_BODY + 2 && b[0] == 0x78 && ((b[0] << 8) + b[1]) % 31 == 0;
+	return c->head_len >= FRAME_BODY + 2 && frame[0] == 0x78 && ((frame[0] << 8) + frame[1]) % 31 == 0;
 }
 
 enum {
@@ -116,12 +117,6 @@ static __always_inline u32 mysql_hash(u32 id)
 	return id * 2654435761U;
 }
 
-static __always_inline u32 le32_at(struct connection *c, u32 pos)
-{
-	return (u32)c->bytes[pos] | (u32)c->bytes[pos + 1] << 8 | (u32)c->bytes[pos + 2] << 16 |
-	       (u32)c->bytes[pos + 3] << 24;
-}
-
 #define ATTRIBUTES (MYSQL_HEADER + 3) /* where those of COM_QUERY begin, behind their number and that of their sets */
 #define MANY_ATTRIBUTES 0xfc          /* a number of two bytes follows: the text is behind what is looked at */
 
@@ -141,11 +136,11 @@ enum {
 	TYPE_YEAR,
 };
 
-/* Bytes of a string, or of a time, with its length before it. All that are longer than BODY are alike. */
+/* Bytes of a string, or of a time, with its length before it. All that are longer than MAX_BODY are alike. */
 static __always_inline u32 mysql_string(struct connection *c, u32 at)
 {
-	u32 length = at < MYSQL_HEADER + BODY ? c->bytes[at] : BODY;
-	return 1 + (length < BODY ? length : BODY);
+	u32 length = at < MYSQL_HEADER + MAX_BODY ? c->bytes[at] : MAX_BODY;
+	return 1 + (length < MAX_BODY ? length : MAX_BODY);
 }
 
 static __always_inline u32 mysql_value(struct connection *c, u8 type, u32 at)
@@ -175,7 +170,7 @@ static long mysql_attribute(u32 i, struct feed *f)
 	struct connection *c = f->c;
 	struct mysql_state *m = mysql(c);
 	u32 at = m->types, null = ATTRIBUTES + i / 8;
-	if (at >= MYSQL_HEADER + BODY || null >= MYSQL_HEADER + BODY)
+	if (at >= MYSQL_HEADER + MAX_BODY || null >= MYSQL_HEADER + MAX_BODY)
 		return 1;
 	m->types = at + 2 + mysql_string(c, at + 2);
 	if (m->values && !(c->bytes[null] >> (i & 7) & 1))
@@ -186,7 +181,7 @@ static long mysql_attribute(u32 i, struct feed *f)
 /* The command of the text at hand, which begins there. */
 static __always_inline u8 mysql_text(struct connection *c, u32 at)
 {
-	return classify(c, at, c->head_len, (c->body > BODY ? GOES_ON : 0) | MYSQL_TEXT);
+	return classify(c, at, c->head_len, (c->body > MAX_BODY ? GOES_ON : 0) | MYSQL_TEXT);
 }
 
 /* The command of a COM_QUERY. A client that has attributes for queries sends them before the text: their number, the
@@ -211,7 +206,7 @@ static __always_inline u8 mysql_query(struct connection *c)
 	} else if (n == MANY_ATTRIBUTES) {
 		at = c->head_len;
 	}
-	return mysql_text(c, at) | HAS_STATEMENT;
+	return mysql_text(c, at) | REQUEST_HAS_STATEMENT;
 }
 
 __noinline int mysql_command(struct connection *c, struct names *names)
@@ -233,19 +228,19 @@ __noinline int mysql_command(struct connection *c, struct names *names)
 		c->request = mysql_query(c);
 		break;
 	case COM_STMT_PREPARE:
-		mysql(c)->preparing = mysql_text(c, MYSQL_HEADER + 1) | HAS_STATEMENT;
-		c->bound = mysql(c)->preparing & ~HAS_STATEMENT;
+		mysql(c)->preparing = mysql_text(c, MYSQL_HEADER + 1) | REQUEST_HAS_STATEMENT;
+		c->bound = mysql(c)->preparing & ~REQUEST_HAS_STATEMENT;
 		break;
 	case COM_STMT_EXECUTE:
 	case COM_STMT_FETCH:
 	case COM_STMT_BULK_EXECUTE: {
 		/* MariaDB: number -1 is the statement prepared last. */
-		u32 id = le32_at(c, MYSQL_HEADER + 1);
-		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | HAS_STATEMENT;
+		u32 id = le32(&c->bytes[MYSQL_HEADER + 1]);
+		c->request = (id == ~0U ? c->bound : recall(names, mysql_hash(id))) | REQUEST_HAS_STATEMENT;
 		break;
 	}
 	case COM_STMT_CLOSE:
-		forget_name(names, mysql_hash(le32_at(c, MYSQL_HEADER + 1)));
+		forget_name(names, mysql_hash(le32(&c->bytes[MYSQL_HEADER + 1])));
 		break;
 	}
 	return 0;
@@ -261,7 +256,7 @@ static __always_inline bool mysql_is_command(struct connection *c)
 /* Bytes of the body at hand that are looked at. */
 static __always_inline u32 mysql_looked_at(struct connection *c)
 {
-	return c->body < BODY ? c->body : BODY;
+	return c->body < MAX_BODY ? c->body : MAX_BODY;
 }
 
 static long mysql_step(u32 i, struct feed *f)
@@ -295,25 +290,25 @@ static long mysql_step(u32 i, struct feed *f)
 	return 0;
 }
 
-static __always_inline int mysql_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int mysql_received(struct followed_task *followed, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	/* Another thread may have seen the last one's end. */
-	if (!b->busy || c->answered) {
+	if (!followed->busy || c->answered) {
 		c->request = 0;
 		c->answered = 0;
 	}
 	/* A command without an answer (close statement) does not begin the next one. */
 	bool boundary = !c->head_len && !c->skip && !c->request && !mysql(c)->preparing && !c->begun;
-	if (!b->busy || boundary)
-		begin(b, task, bpf_ktime_get_ns());
+	if (!followed->busy || boundary)
+		begin(followed, task, bpf_ktime_get_ns());
 	c->begun = 0;
-	c->start = b->start;
+	c->start = followed->start;
 	c->pid = task->pid;
-	struct feed f = {.b = b, .c = c, .names = names};
+	struct feed f = {.followed = followed, .c = c, .names = names};
 	feed(c, buf, len);
 	bpf_loop(1 << 12, mysql_step, &f, 0);
-	b->current = c->request;
+	followed->current = c->request;
 	return 0;
 }
 
@@ -358,14 +353,14 @@ static __always_inline bool mysql_ends_rows(u64 buf, u32 len)
 	return end[0] == 7 && !end[1] && !end[2] && end[4] == END_OF_ROWS && !end[5] && !end[6] && !(end[7] & MORE_RESULTS);
 }
 
-static __always_inline int mysql_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int mysql_wrote(struct followed_task *followed, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	u8 answer[ANSWER];
-	b->complete = 0;
+	followed->complete = 0;
 	mysql(c)->reported = 0;
-	if (!b->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
+	if (!followed->busy || len < MYSQL_HEADER + 1 || bpf_probe_read_user(answer, sizeof(answer), (void *)buf))
 		return 0;
-	bool first = !b->sent;
+	bool first = !followed->sent;
 	mysql(c)->number = 0;
 	if (mysql(c)->framing == FRAMES)
 		return 0;
@@ -376,7 +371,7 @@ static __always_inline int mysql_wrote(struct followed_task *b, struct connectio
 			mysql_lose(c);
 			c->understood = c->bytes[MYSQL_HEADER] > X_CAPABILITIES_SET;
 			c->request = 0;
-			b->current = 0;
+			followed->current = 0;
 		}
 	}
 	mysql(c)->commanded = 0;
@@ -394,13 +389,13 @@ static __always_inline int mysql_wrote(struct followed_task *b, struct connectio
 	 * NULL has the same first byte, but is not sent alone unless it is larger than the server's buffer. */
 	if (kind == FILE_ASKED && (first || (alone && len <= MAX_FILE_NAME)))
 		mysql(c)->file_transfer = TRANSFER_ASKED;
-	if (kind == 0 && alone && c->request & HAS_STATEMENT) {
+	if (kind == 0 && alone && c->request & REQUEST_HAS_STATEMENT) {
 		u8 status = mysql_status(answer);
-		b->complete = !(status & MORE_RESULTS);
+		followed->complete = !(status & MORE_RESULTS);
 		if (first)
-			b->in_transaction = status & IN_TRANSACTION;
+			followed->in_transaction = status & IN_TRANSACTION;
 	} else {
-		b->complete = (alone && kind == FAILED) || mysql_ends_rows(buf, len);
+		followed->complete = (alone && kind == FAILED) || mysql_ends_rows(buf, len);
 	}
 	if (first && mysql(c)->preparing && kind == 0 && len >= 12) {
 		u32 id = (u32)answer[5] | (u32)answer[6] << 8 | (u32)answer[7] << 16 | (u32)answer[8] << 24;
@@ -412,94 +407,94 @@ static __always_inline int mysql_wrote(struct followed_task *b, struct connectio
 }
 
 /* Perhaps the end of the answer. */
-static __always_inline int mysql_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int mysql_sent(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	if (mysql(c)->reported)
 		return 0;
 	c->answered = 1;
-	if (!b->busy)
+	if (!followed->busy)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	advance(b, task, now);
-	b->sent_at = now;
-	__builtin_memcpy(b->sent_phase, b->phase, sizeof(b->phase));
-	b->sent = 1;
+	advance(followed, task, now);
+	followed->sent_at = now;
+	__builtin_memcpy(followed->sent_phase, followed->phase, sizeof(followed->phase));
+	followed->sent = 1;
 	return 0;
 }
 
 /* The statement under way ended with the last send. */
-static __always_inline void mysql_end(struct followed_task *b, struct task_struct *task)
+static __always_inline void mysql_end(struct followed_task *followed, struct task_struct *task)
 {
-	if (b->current & HAS_STATEMENT)
-		observe(b, task, b->current, b->sent_at, true);
-	b->current = 0;
-	b->busy = 0;
-	b->slept = 0;
+	if (followed->current & REQUEST_HAS_STATEMENT)
+		observe(followed, task, followed->current, followed->sent_at, true);
+	followed->current = 0;
+	followed->busy = 0;
+	followed->slept = 0;
 }
 
 /* The server tries to read: the request is over if it was answered. */
-static __always_inline int mysql_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int mysql_reads(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
-	if (!b->busy)
+	if (!followed->busy)
 		return 0;
 	if (mysql(c)->file_transfer == TRANSFER_ASKED) {
 		/* The client sends a file now, and the answer comes after it. */
 		mysql(c)->file_transfer = TRANSFER;
 		c->answered = 0;
-		b->sent = 0;
+		followed->sent = 0;
 		return 0;
 	}
-	if (!b->sent)
+	if (!followed->sent)
 		return 0;
 	/* An answer ends what came before it, whatever was missed of that. */
 	mysql(c)->file_transfer = NO_TRANSFER;
 	c->request = 0;
-	mysql_end(b, task);
+	mysql_end(followed, task);
 	return 0;
 }
 
-static __always_inline int mysql_drained(struct followed_task *b, struct connection *c)
+static __always_inline int mysql_drained(struct followed_task *followed, struct connection *c)
 {
 	return 0;
 }
 
 /* The thread turns to another connection than its last one, or sends on one that another thread has read
  * from: a pool lets a commit wait without a thread, and any of them answers it. */
-static __always_inline int mysql_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int mysql_turns(struct followed_task *followed, struct connection *c, struct task_struct *task, bool sends)
 {
 	u64 now = bpf_ktime_get_ns();
-	if (b->busy) {
-		bool gone = is_gone(b);
-		if (b->sent && (b->complete || !gone))
-			mysql_end(b, task);
+	if (followed->busy) {
+		bool gone = is_gone(followed);
+		if (followed->sent && (followed->complete || !gone))
+			mysql_end(followed, task);
 		else if (gone)
-			abandon(b, task, now);
-		else if (b->tls && b->current & HAS_STATEMENT)
-			count_loss(b->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
-		b->busy = 0;
-		b->sent = 0;
+			abandon(followed, task, now);
+		else if (followed->tls && followed->current & REQUEST_HAS_STATEMENT)
+			count_loss(followed->server, LOST_ENCRYPTED); /* who answers it cannot know what it is */
+		followed->busy = 0;
+		followed->sent = 0;
 	}
-	if (sends && c->request & HAS_STATEMENT && !c->answered && c->start)
-		take_over(b, c, task, now);
+	if (sends && c->request & REQUEST_HAS_STATEMENT && !c->answered && c->start)
+		take_over(followed, c, task, now);
 	return 0;
 }
 
-static __always_inline u32 mysql_waits(struct followed_task *b, long nr)
+static __always_inline u32 mysql_waits(struct followed_task *followed, long nr)
 {
 	return PHASE_WAIT;
 }
 
 /* A thread whose client is gone, or that has answered and does not read (in a pool), has nothing under way. */
-static __always_inline bool mysql_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool mysql_rests(struct followed_task *followed, struct task_struct *task, long nr, u64 now)
 {
-	if (b->sent && b->complete) {
-		mysql_end(b, task);
+	if (followed->sent && followed->complete) {
+		mysql_end(followed, task);
 		return true;
 	}
-	if (!is_gone(b))
+	if (!is_gone(followed))
 		return false;
-	abandon(b, task, now);
-	b->busy = 0;
+	abandon(followed, task, now);
+	followed->busy = 0;
 	return true;
 }
 

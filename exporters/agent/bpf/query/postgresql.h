@@ -14,8 +14,8 @@
 
 #define PG_HEADER 5
 #define PG_MAX_MESSAGE 0x3fffffff
-#define PENDING 64       /* requests in flight remembered per connection; a power of two */
-#define FROM_SYNC MARKED /* of a request: it ended with a Sync */
+#define PENDING 64                  /* requests in flight remembered per connection; a power of two */
+#define PG_FROM_SYNC REQUEST_MARKED /* of a request: it ended with a Sync */
 
 struct pg_state {
 	u8 unnamed;      /* command of the unnamed prepared statement */
@@ -27,7 +27,7 @@ struct pg_state {
 	u64 arrival[PENDING]; /* when it was read, if others were before it; else 0 */
 };
 
-_Static_assert(sizeof(struct pg_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct pg_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct pg_state *pg(struct connection *c)
 {
@@ -35,11 +35,11 @@ static __always_inline struct pg_state *pg(struct connection *c)
 }
 
 /* A process for each connection, forked by the main one, which take each other's signals. */
-#define pg_traits (PROCESSES | SIGNALS)
+#define pg_traits (TRAIT_PROCESS_PER_CONNECTION | TRAIT_WAKES_BY_SIGNAL)
 
-static __always_inline int pg_opened(struct followed_task *b, struct connection *c)
+static __always_inline int pg_opened(struct followed_task *followed, struct connection *c)
 {
-	c->conn = b->adopted ? CONN_READY : CONN_LOGIN;
+	c->conn = followed->adopted ? CONN_READY : CONN_LOGIN;
 	return 0;
 }
 
@@ -72,10 +72,10 @@ static __always_inline void reopen_request(struct connection *c)
 	if (pg(c)->pending_tail == pg(c)->pending_head)
 		return;
 	u8 request = pg(c)->pending[(pg(c)->pending_tail - 1) & (PENDING - 1)];
-	if (!(request & FROM_SYNC))
+	if (!(request & PG_FROM_SYNC))
 		return;
 	pg(c)->pending_tail--;
-	c->request = request & ~FROM_SYNC;
+	c->request = request & ~PG_FROM_SYNC;
 	pg(c)->request_open = 1;
 	pg(c)->reopened = 1;
 }
@@ -100,7 +100,7 @@ struct name {
 static long name_byte(u32 i, struct name *n)
 {
 	u32 pos = n->from + i;
-	if (pos >= n->end || pos >= 2 * STAGE)
+	if (pos >= n->end || pos >= 2 * STAGE_OFFSET)
 		return 1;
 	n->pos = pos + 1;
 	return n->c->bytes[pos] == 0;
@@ -109,11 +109,11 @@ static long name_byte(u32 i, struct name *n)
 /* Passes over a name and its zero. */
 static __always_inline void skip_name(struct name *n)
 {
-	if (n->pos < 2 * STAGE && n->c->bytes[n->pos] == 0) {
+	if (n->pos < 2 * STAGE_OFFSET && n->c->bytes[n->pos] == 0) {
 		n->pos++;
 	} else {
 		n->from = n->pos;
-		bpf_loop(BODY, name_byte, n, 0);
+		bpf_loop(MAX_BODY, name_byte, n, 0);
 	}
 }
 
@@ -147,31 +147,31 @@ __noinline u32 name_hash(struct connection *c, u32 pos, u32 end)
  * others gives its name to none: pgjdbc sends it with a transaction's first statement. */
 static __always_inline u8 pg_executed(u8 request, u8 bound)
 {
-	if (!(request & HAS_STATEMENT) || request == (BEGIN | HAS_STATEMENT))
-		return bound | HAS_STATEMENT;
-	return request | SEVERAL;
+	if (!(request & REQUEST_HAS_STATEMENT) || request == (BEGIN | REQUEST_HAS_STATEMENT))
+		return bound | REQUEST_HAS_STATEMENT;
+	return request | REQUEST_SEVERAL;
 }
 
 /* A message whose header and first bytes are in bytes[from:end]. */
 __noinline int pg_message(struct connection *c, u32 from, u32 end)
 {
-	if (!c || from > STAGE + STAGED)
+	if (!c || from > STAGE_OFFSET + STAGE_BYTES)
 		return 0;
 	c->understood = 1;
 	struct name n = {.c = c, .pos = from + PG_HEADER, .end = end};
 	u32 hash;
 	switch (c->bytes[from]) {
 	case 'Q':
-		push_request(c, request_of(classify(c, n.pos, end, true)));
+		push_request(c, request_of(classify(c, n.pos, end, GOES_ON)));
 		break;
 	case 'P':
 		pg(c)->request_open = 1;
 		hash = name_hash(c, n.pos, end);
 		skip_name(&n);
 		if (hash)
-			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end, true));
+			remember(names_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE), hash, classify(c, n.pos, end, GOES_ON));
 		else
-			pg(c)->unnamed = classify(c, n.pos, end, true);
+			pg(c)->unnamed = classify(c, n.pos, end, GOES_ON);
 		break;
 	case 'B':
 		pg(c)->request_open = 1;
@@ -185,17 +185,17 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 		break;
 	case 'C':
 		pg(c)->request_open = 1;
-		if (c->bytes[n.pos & (2 * STAGE - 1)] == 'S') {
+		if (c->bytes[n.pos & (2 * STAGE_OFFSET - 1)] == 'S') {
 			hash = name_hash(c, n.pos + 1, end);
 			if (hash)
 				forget_name(names_of_task(0), hash);
 		}
 		break;
 	case 'F':
-		push_request(c, OTHER | HAS_STATEMENT);
+		push_request(c, OTHER | REQUEST_HAS_STATEMENT);
 		break;
 	case 'S':
-		push_request(c, c->request | FROM_SYNC);
+		push_request(c, c->request | PG_FROM_SYNC);
 		c->request = 0;
 		pg(c)->request_open = 0;
 		break;
@@ -216,7 +216,7 @@ static __always_inline int pg_wanted(u8 type)
 	case 'P':
 	case 'B':
 	case 'C':
-		return BODY;
+		return MAX_BODY;
 	case 'E':
 	case 'S':
 	case 'F':
@@ -236,7 +236,7 @@ static __always_inline int pg_wanted(u8 type)
  * sends such a message. Leaves the body's length in c->body. */
 static __always_inline u32 pg_header(struct connection *c, u32 at)
 {
-	if (at > STAGE + STAGED)
+	if (at > STAGE_OFFSET + STAGE_BYTES)
 		return 0;
 	u8 *h = &c->bytes[at];
 	u32 len = (u32)h[1] << 24 | (u32)h[2] << 16 | (u32)h[3] << 8 | h[4];
@@ -247,11 +247,11 @@ static __always_inline u32 pg_header(struct connection *c, u32 at)
 	return PG_HEADER + (c->body < (u32)wanted ? c->body : (u32)wanted);
 }
 
-static __always_inline long pg_confused(struct followed_task *b, struct connection *c)
+static __always_inline long pg_confused(struct followed_task *followed, struct connection *c)
 {
 	c->conn = CONN_LOST;
-	abandon(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
-	b->current = 0;
+	abandon(followed, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	followed->current = 0;
 	forget_requests(c);
 	count_loss(c->server, LOST_PROTOCOL);
 	return 1;
@@ -259,16 +259,16 @@ static __always_inline long pg_confused(struct followed_task *b, struct connecti
 
 /* One message of those that have come as a whole, or at least as far as it is looked at;
  * 0 if the next one comes in parts. */
-static __always_inline u32 pg_whole(struct followed_task *b, struct connection *c)
+static __always_inline u32 pg_whole(struct followed_task *followed, struct connection *c)
 {
 	for (int i = 0; i < 2; i++) {
 		u32 at = c->stage_at;
-		if (at <= STAGED && at + PG_HEADER <= c->staged) {
-			u32 want = pg_header(c, STAGE + at);
+		if (at <= STAGE_BYTES && at + PG_HEADER <= c->staged) {
+			u32 want = pg_header(c, STAGE_OFFSET + at);
 			if (!want)
-				return pg_confused(b, c), ~0U;
+				return pg_confused(followed, c), ~0U;
 			if (at + want <= c->staged) {
-				pg_message(c, STAGE + at, STAGE + at + want);
+				pg_message(c, STAGE_OFFSET + at, STAGE_OFFSET + at + want);
 				return PG_HEADER + c->body;
 			}
 			if (want > c->in_left)
@@ -288,7 +288,7 @@ static long pg_step(u32 i, struct feed *f)
 	if (!skip_bytes(c))
 		return 1;
 	if (!c->head_len) {
-		u32 whole = pg_whole(f->b, c);
+		u32 whole = pg_whole(f->followed, c);
 		if (whole == ~0U)
 			return 1;
 		if (whole) {
@@ -299,13 +299,13 @@ static long pg_step(u32 i, struct feed *f)
 	if (c->head_len < PG_HEADER) {
 		if (!gather(c, PG_HEADER))
 			return 1;
-		c->head_want = pg_header(c, HEAD);
+		c->head_want = pg_header(c, HEAD_OFFSET);
 		if (!c->head_want)
-			return pg_confused(f->b, c);
+			return pg_confused(f->followed, c);
 	}
 	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
-	pg_message(c, HEAD, HEAD + c->head_len);
+	pg_message(c, HEAD_OFFSET, HEAD_OFFSET + c->head_len);
 	c->skip = PG_HEADER + c->body - c->head_len;
 	c->head_len = 0;
 	return 0;
@@ -320,15 +320,15 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 {
 	if (!c || len < PG_HEADER)
 		return false;
-	u32 n = len < STAGED ? len : STAGED;
+	u32 n = len < STAGE_BYTES ? len : STAGE_BYTES;
 	barrier_var(n);
-	if (bpf_probe_read_user(&c->bytes[STAGE], n & (2 * STAGED - 1), (void *)buf))
+	if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], n & (2 * STAGE_BYTES - 1), (void *)buf))
 		return false;
 	u32 at = 0, bound = c->bound, unnamed = pg(c)->unnamed, request = c->request;
 	for (int i = 0; i < AT_ONCE; i++) {
-		if (at > STAGED)
+		if (at > STAGE_BYTES)
 			return false;
-		u64 head = eight_bytes(c, STAGE + at);
+		u64 head = eight_bytes(c, STAGE_OFFSET + at);
 		u32 size = __builtin_bswap32(head >> 8);
 		u8 type = head, name = head >> 40;
 		u32 end = at + 1 + size;
@@ -338,7 +338,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			if (at || end != len)
 				return false;
 			c->understood = 1;
-			push_request(c, request_of(classify(c, STAGE + PG_HEADER, STAGE + n, true)));
+			push_request(c, request_of(classify(c, STAGE_OFFSET + PG_HEADER, STAGE_OFFSET + n, GOES_ON)));
 			return true;
 		}
 		if (end > n)
@@ -347,12 +347,12 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 		case 'P':
 			if (name)
 				return false;
-			unnamed = classify(c, STAGE + at + PG_HEADER + 1, STAGE + end, true);
+			unnamed = classify(c, STAGE_OFFSET + at + PG_HEADER + 1, STAGE_OFFSET + end, GOES_ON);
 			break;
 		case 'B':
 			if (name) /* the portal's */
 				return false;
-			bound = name_hash(c, STAGE + at + PG_HEADER + 1, STAGE + end);
+			bound = name_hash(c, STAGE_OFFSET + at + PG_HEADER + 1, STAGE_OFFSET + end);
 			bound = bound ? recall(names_of_task(0), bound) : unnamed;
 			break;
 		case 'E':
@@ -366,7 +366,7 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 			c->understood = 1;
 			c->bound = bound;
 			pg(c)->unnamed = unnamed;
-			push_request(c, request | FROM_SYNC);
+			push_request(c, request | PG_FROM_SYNC);
 			c->request = 0;
 			pg(c)->request_open = 0;
 			return true;
@@ -378,19 +378,19 @@ static __noinline bool pg_at_once(struct connection *c, u64 buf, u32 len)
 	return false;
 }
 
-static __always_inline int pg_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int pg_received(struct followed_task *followed, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	c->answered = 0;
-	if (!b->busy)
-		begin(b, bpf_get_current_task_btf(), bpf_ktime_get_ns());
+	if (!followed->busy)
+		begin(followed, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	if (c->conn != CONN_READY)
 		return 0;
 	if (c->head_len || c->skip || !pg_at_once(c, buf, len)) {
-		struct feed f = {.b = b, .c = c};
+		struct feed f = {.followed = followed, .c = c};
 		feed(c, buf, len);
 		bpf_loop(1 << 14, pg_step, &f, 0);
 	}
-	b->current = pg_current(c);
+	followed->current = pg_current(c);
 	return 0;
 }
 
@@ -427,15 +427,15 @@ __noinline u32 pg_is_status(u64 at, u32 size)
 /* Returns where the current task has its status, or 0 if that is not known: what is there must be as it is laid out. A
  * neighbour's page may not be mapped in this process, so that both are tried, and what one process has found holds for
  * all. */
-static __always_inline u64 pg_status_of(struct followed_task *b)
+static __always_inline u64 pg_status_of(struct followed_task *followed)
 {
-	if (b->status || b->status_looked >= PG_LOOKS)
-		return b->status;
-	u32 id = b->server;
+	if (followed->status || followed->status_looked >= PG_LOOKS)
+		return followed->status;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	if (!s || !s->status)
 		return 0;
-	b->status_looked++;
+	followed->status_looked++;
 	u64 at = user_word(s->status);
 	u32 size = s->status_size, pid = inner_pid(bpf_get_current_task_btf());
 	if (!at || !pid || (u32)user_word(at + PG_STATUS_PID) != pid)
@@ -443,87 +443,87 @@ static __always_inline u64 pg_status_of(struct followed_task *b)
 	if (!s->status_known && !pg_is_status(at, size) && !pg_is_status(at - size, size))
 		return 0;
 	s->status_known = 1;
-	b->status = at;
+	followed->status = at;
 	return at;
 }
 
 /* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
  * the next statement. */
-__noinline int pg_read_query_id(struct followed_task *b)
+__noinline int pg_read_query_id(struct followed_task *followed)
 {
-	if (!b)
+	if (!followed)
 		return 0;
-	u64 status = pg_status_of(b);
-	b->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
-	if (!b->query_id)
-		count_loss(b->server, status ? NO_ID : NO_ID_READ);
+	u64 status = pg_status_of(followed);
+	followed->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
+	if (!followed->query_id)
+		count_loss(followed->server, status ? NO_ID : NO_ID_READ);
 	return 0;
 }
 
 /* The server sent a ReadyForQuery with this transaction status. */
-static __always_inline void pg_ready(struct followed_task *b, struct connection *c, struct task_struct *task, u8 status, u64 now)
+static __always_inline void pg_ready(struct followed_task *followed, struct connection *c, struct task_struct *task, u8 status, u64 now)
 {
 	struct pg_state *p = pg(c);
 	c->answered = 1;
-	b->in_transaction = status != PG_IDLE;
-	if (c->conn != CONN_READY || !b->busy) {
+	followed->in_transaction = status != PG_IDLE;
+	if (c->conn != CONN_READY || !followed->busy) {
 		if (c->conn == CONN_LOGIN) {
 			c->conn = CONN_READY;
 			forget_requests(c);
 		} else if (c->conn == CONN_LOST) {
 			count_loss(c->server, LOST_PROTOCOL);
 		}
-		b->slept = 0;
-		b->busy = 0;
+		followed->slept = 0;
+		followed->busy = 0;
 		return;
 	}
-	advance(b, task, now);
+	advance(followed, task, now);
 	if (p->pending_tail != p->pending_head) {
 		u8 request = p->pending[p->pending_head & (PENDING - 1)];
 		p->pending_head++;
-		if (request & HAS_STATEMENT) {
+		if (request & REQUEST_HAS_STATEMENT) {
 			if (query_places)
-				pg_read_query_id(b);
-			observe(b, task, request, now, false);
+				pg_read_query_id(followed);
+			observe(followed, task, request, now, false);
 		}
 	}
-	b->slept = 0;
-	b->busy = 0;
+	followed->slept = 0;
+	followed->busy = 0;
 	/* If the next one is here already, it begins where this one ends: its duration is the time that the server
 	 * took for it, as its phases are. Its wait before that is reported separately. */
 	u64 arrival = p->pending_tail != p->pending_head ? p->arrival[p->pending_head & (PENDING - 1)] : 0;
 	if (p->pending_tail != p->pending_head || p->request_open) {
-		begin(b, task, now);
-		b->current = pg_current(c);
+		begin(followed, task, now);
+		followed->current = pg_current(c);
 	}
 	if (arrival && arrival < now)
-		b->behind = now - arrival;
+		followed->behind = now - arrival;
 }
 
 #define PG_MIN_TAG (PG_HEADER + 6)  /* bytes of a CommandComplete with the tag BEGIN */
 #define PG_MAX_TAG (PG_HEADER + 40) /* longer than PostgreSQL has one */
 #define PG_TAG_SEEN 12              /* bytes of a tag that are looked at, or of it and the ReadyForQuery behind it */
 
-/* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH, a
- * select. Not static, so that the verifier goes through it once. */
+/* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH,
+ * a select. Not static, so that the verifier goes through it once. */
 __noinline u32 pg_tagged(struct connection *c, u64 end, u32 request)
 {
 	if (!c)
 		return request;
-	for (u32 size = PG_MIN_TAG; size <= PG_MAX_TAG && !(request & SEVERAL); size++) {
+	for (u32 size = PG_MIN_TAG; size <= PG_MAX_TAG && !(request & REQUEST_SEVERAL); size++) {
 		u64 head = user_word(end - size);
 		if ((u8)head != 'C' || __builtin_bswap32(head >> 8) != size - 1)
 			continue;
-		if (bpf_probe_read_user(&c->bytes[STAGE], PG_TAG_SEEN, (void *)(end - size + PG_HEADER)))
+		if (bpf_probe_read_user(&c->bytes[STAGE_OFFSET], PG_TAG_SEEN, (void *)(end - size + PG_HEADER)))
 			break;
-		return classify(c, STAGE, STAGE + PG_TAG_SEEN, 0) | (request & ~(COMMAND_BITS | UNKNOWN));
+		return classify(c, STAGE_OFFSET, STAGE_OFFSET + PG_TAG_SEEN, 0) | (request & ~(REQUEST_COMMAND_BITS | REQUEST_UNKNOWN));
 	}
-	return request & COMMAND_BITS ? request & ~UNKNOWN : request;
+	return request & REQUEST_COMMAND_BITS ? request & ~REQUEST_UNKNOWN : request;
 }
 
 /* A ReadyForQuery is the last of its send, whose buffer is contiguous even if the kernel took it in
  * several parts. */
-static __always_inline int pg_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int pg_wrote(struct followed_task *followed, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	struct pg_state *p = pg(c);
 	u8 end[6] = {};
@@ -532,23 +532,23 @@ static __always_inline int pg_wrote(struct followed_task *b, struct connection *
 		return 0;
 	p->ready_sent = end[5];
 	u8 *request = &p->pending[p->pending_head & (PENDING - 1)];
-	if (p->pending_tail != p->pending_head && *request & UNKNOWN)
+	if (p->pending_tail != p->pending_head && *request & REQUEST_UNKNOWN)
 		*request = pg_tagged(c, buf + len - sizeof(end), *request);
 	return 0;
 }
 
-static __always_inline int pg_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_sent(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	u8 status = pg(c)->ready_sent;
 	if (!status)
 		return 0;
 	pg(c)->ready_sent = 0;
-	pg_ready(b, c, task, status, bpf_ktime_get_ns());
+	pg_ready(followed, c, task, status, bpf_ktime_get_ns());
 	return 0;
 }
 
 /* What is received is answered, or not yet complete. */
-static __always_inline int pg_drained(struct followed_task *b, struct connection *c)
+static __always_inline int pg_drained(struct followed_task *followed, struct connection *c)
 {
 	struct pg_state *p = pg(c);
 	if (c->answered && !c->unread) {
@@ -557,24 +557,24 @@ static __always_inline int pg_drained(struct followed_task *b, struct connection
 		if (p->pending_tail != p->pending_head) {
 			/* Requests the server took for no requests, such as a Sync during COPY. */
 			p->pending_head = p->pending_tail;
-			b->busy = p->request_open;
-			b->current = pg_current(c);
+			followed->busy = p->request_open;
+			followed->current = pg_current(c);
 		}
 		return 0;
 	}
 	/* Messages without an answer of their own, such as Terminate. */
 	if (p->pending_tail == p->pending_head && !p->request_open && !c->head_len && !c->skip)
-		b->busy = 0;
+		followed->busy = 0;
 	return 0;
 }
 
-static __always_inline int pg_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int pg_reads(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	return 0;
 }
 
 /* A process serves one connection all its life. */
-static __always_inline int pg_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int pg_turns(struct followed_task *followed, struct connection *c, struct task_struct *task, bool sends)
 {
 	return 0;
 }
@@ -585,13 +585,13 @@ static __always_inline int pg_turns(struct followed_task *b, struct connection *
 
 /* A process that sleeps until its latch is set may, from version 18 on, wait for the end of a read that an I/O
  * worker does for it; shared memory shows that. With io_method=io_uring it waits for its own reads. */
-static __always_inline u32 pg_waits(struct followed_task *b, long nr)
+static __always_inline u32 pg_waits(struct followed_task *followed, long nr)
 {
 	if (nr == NR_io_uring_enter)
 		return PHASE_READ;
 	if (!is_poll(nr))
 		return PHASE_WAIT;
-	u32 id = b->server;
+	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	u64 at = 0;
 	u32 event = 0;
@@ -600,11 +600,11 @@ static __always_inline u32 pg_waits(struct followed_task *b, long nr)
 	if (bpf_probe_read_user(&at, sizeof(at), (void *)s->wait_event) ||
 		bpf_probe_read_user(&event, sizeof(event), (void *)at))
 		return PHASE_WAIT;
-	b->lock_wait = event >> 24 == PG_WAIT_LOCK;
+	followed->lock_wait = event >> 24 == PG_WAIT_LOCK;
 	return event >> 24 == PG_WAIT_IO ? PHASE_READ : PHASE_WAIT;
 }
 
-static __always_inline bool pg_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool pg_rests(struct followed_task *followed, struct task_struct *task, long nr, u64 now)
 {
 	return false;
 }

@@ -8,7 +8,8 @@
 #define WINDOW 32     /* places where a name may be: filled to the half, one in 200,000 finds none */
 #define TAG (~255U)   /* bits of the hash that are kept */
 
-/* A hash table of places: bits of a name's hash | HAS_STATEMENT | command, with UNKNOWN; 0 if it is free. */
+/* A hash table of places: bits of a name's hash | REQUEST_HAS_STATEMENT | command, with REQUEST_UNKNOWN; 0 if it is
+ * free. */
 struct names {
 	u32 place[PREPARED];
 	u16 used[PREPARED]; /* now, when it was used last */
@@ -95,23 +96,23 @@ __noinline int remember(struct names *n, u32 hash, u32 command)
 	if (i >= WINDOW)
 		i = find_place(n, hash);
 	u32 at = (hash + i) & (PREPARED - 1);
-	n->place[at] = (hash & TAG) | HAS_STATEMENT | (command & (COMMAND_BITS | UNKNOWN));
+	n->place[at] = (hash & TAG) | REQUEST_HAS_STATEMENT | (command & (REQUEST_COMMAND_BITS | REQUEST_UNKNOWN));
 	n->used[at] = ++n->now;
 	return 0;
 }
 
-/* The command of the statement with a name; OTHER | UNKNOWN if it was prepared before the agent
+/* The command of the statement with a name; OTHER | REQUEST_UNKNOWN if it was prepared before the agent
  * came, or has lost its place. */
 __noinline u32 recall(struct names *n, u32 hash)
 {
 	if (!n)
-		return OTHER | UNKNOWN;
+		return OTHER | REQUEST_UNKNOWN;
 	u32 i = find_name(n, hash);
 	if (i >= WINDOW)
-		return OTHER | UNKNOWN;
+		return OTHER | REQUEST_UNKNOWN;
 	u32 at = (hash + i) & (PREPARED - 1);
 	n->used[at] = n->now;
-	return n->place[at] & (COMMAND_BITS | UNKNOWN);
+	return n->place[at] & (REQUEST_COMMAND_BITS | REQUEST_UNKNOWN);
 }
 
 /* The statement with a name is gone. */

@@ -12,10 +12,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define MSG_PEEK 2
-#define EAGAIN 11
-#define CLOCK_TICK 10000000 /* ns; user space's unit of process start times */
-
 /* How much the programs do, for measuring what the parts of it cost. */
 enum extent {
 	EXTENT_ALL,
@@ -36,11 +32,11 @@ static __always_inline struct followed_task *followed_task_of(struct task_struct
 	/* Nearly all tasks have no storage at all: one load shows it. */
 	if (bpf_core_field_exists(task->bpf_storage) && !task->bpf_storage)
 		return NULL;
-	struct followed_task *b = bpf_task_storage_get(&followed_tasks, task, NULL, 0);
+	struct followed_task *followed = bpf_task_storage_get(&followed_tasks, task, NULL, 0);
 	if (bench_extent == EXTENT_LOOKUPS)
 		return NULL;
 	/* Without an engine it is being marked at this moment, see mark(). */
-	return b && b->engine ? b : NULL;
+	return followed && followed->engine ? followed : NULL;
 }
 
 /* User address of the bytes that the socket call at hand moves. */
@@ -62,28 +58,28 @@ static __always_inline u64 user_buffer(struct task_struct *task, long *nr)
 }
 
 /* Plain bytes from the client: read from its socket, or decrypted. */
-static __noinline int client_sent(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __noinline int client_sent(struct followed_task *followed, struct connection *c, struct names *names, u64 buf, u32 len)
 {
-	return b && c ? proto_received(b, c, names, buf, len) : 0;
+	return followed && c ? proto_received(followed, c, names, buf, len) : 0;
 }
 
 /* Whether received bytes are encrypted; found out before the first message that can be read. */
-static __always_inline bool encrypted(struct followed_task *b, struct connection *c, struct task_struct *task, u64 buf, u32 len)
+static __always_inline bool encrypted(struct followed_task *followed, struct connection *c, struct task_struct *task, u64 buf, u32 len)
 {
 	if (!c->tls && c->understood)
 		return false;
 	u8 record = tls_record(buf, len);
 	if (record && !c->tls) {
-		b->tls = 1;
+		followed->tls = 1;
 		c->tls = 1;
 	}
 	if (!c->tls)
 		return false;
-	struct connection *e = encrypted_at(b, c, task, b->socket);
+	struct connection *e = encrypted_at(followed, c, task, followed->socket);
 	if (e && record == TLS_DATA) {
 		e->unread = 1;
-		if (!b->busy) {
-			begin(b, task, bpf_ktime_get_ns());
+		if (!followed->busy) {
+			begin(followed, task, bpf_ktime_get_ns());
 			e->begun = 1;
 		}
 	}
@@ -91,67 +87,67 @@ static __always_inline bool encrypted(struct followed_task *b, struct connection
 }
 
 /* The current task's call on this socket has received bytes, or failed. */
-static __always_inline void received_locked(struct followed_task *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
+static __always_inline void received_locked(struct followed_task *followed, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
-	struct connection *plain = c->tls ? encrypted_at(b, c, task, (u64)sk) : c;
+	struct connection *plain = c->tls ? encrypted_at(followed, c, task, (u64)sk) : c;
 	if (plain)
-		proto_reads(b, plain, task);
+		proto_reads(followed, plain, task);
 	if (ret <= 0) {
 		if (ret == -EAGAIN) {
-			b->blocked_client = !(traits_of(b->engine) & MANY);
+			followed->blocked_client = !(traits_of(followed->engine) & TRAIT_SERVES_MANY);
 			if (plain)
-				proto_drained(b, plain);
+				proto_drained(followed, plain);
 		}
 		return;
 	}
-	b->blocked_client = 0;
+	followed->blocked_client = 0;
 	long nr;
 	u64 buf = user_buffer(task, &nr);
 	if (nr == NR_read || nr == NR_readv)
-		b->socket_reads++;
-	if (!encrypted(b, c, task, buf, ret))
-		client_sent(b, c, c->named ? names_of(sk, 0) : NULL, buf, ret);
+		followed->socket_reads++;
+	if (!encrypted(followed, c, task, buf, ret))
+		client_sent(followed, c, c->named ? names_of(sk, 0) : NULL, buf, ret);
 }
 
 /* Encrypted bytes went out. */
-static __always_inline void sent_encrypted(struct followed_task *b, struct connection *e, struct task_struct *task)
+static __always_inline void sent_encrypted(struct followed_task *followed, struct connection *e, struct task_struct *task)
 {
-	if (b->tls_session) {
+	if (followed->tls_session) {
 		e->unread = 0;
-		proto_sent(b, e, task);
+		proto_sent(followed, e, task);
 		return;
 	}
 	/* The library is not probed: this may have been a statement, or part of the login. The
 	 * first answer is always the end of the handshake. */
 	if (e->unread) {
 		if (e->tls_answered)
-			count_loss(b->server, LOST_ENCRYPTED);
+			count_loss(followed->server, LOST_ENCRYPTED);
 		e->tls_answered = 1;
 	}
 	e->unread = 0;
-	if (!(traits_of(b->engine) & MANY))
-		b->busy = 0;
+	if (!(traits_of(followed->engine) & TRAIT_SERVES_MANY))
+		followed->busy = 0;
 }
 
 /* The current task's call on this socket has sent bytes, or failed. */
-static __always_inline void sent_locked(struct followed_task *b, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
+static __always_inline void sent_locked(struct followed_task *followed, struct connection *c, struct task_struct *task, struct sock *sk, int ret)
 {
 	if (ret <= 0) {
 		if (ret == -EAGAIN)
-			b->blocked_client = !(traits_of(b->engine) & MANY);
+			followed->blocked_client = !(traits_of(followed->engine) & TRAIT_SERVES_MANY);
 		return;
 	}
-	b->blocked_client = 0;
+	followed->blocked_client = 0;
 	if (c->tls) {
-		struct connection *e = encrypted_at(b, c, task, (u64)sk);
+		struct connection *e = encrypted_at(followed, c, task, (u64)sk);
 		if (e)
-			sent_encrypted(b, e, task);
+			sent_encrypted(followed, e, task);
 		return;
 	}
 	long nr;
 	u64 buf = user_buffer(task, &nr);
-	proto_wrote(b, c, sk, buf, ret);
-	proto_sent(b, c, task);
+	proto_wrote(followed, c, sk, buf, ret);
+	proto_sent(followed, c, task);
 }
 
 #include "hooks.h"
@@ -176,11 +172,11 @@ static __always_inline int end_of_probe(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_read(struct pt_regs *ctx)
 {
-	struct followed_task *b = followed_task_of(bpf_get_current_task_btf());
-	if (!b)
+	struct followed_task *followed = followed_task_of(bpf_get_current_task_btf());
+	if (!followed)
 		return end_of_probe(ctx);
-	b->tls_reader = CALL_ARG1(ctx);
-	b->tls_buffer = CALL_ARG2(ctx);
+	followed->tls_reader = CALL_ARG1(ctx);
+	followed->tls_buffer = CALL_ARG2(ctx);
 	return 0;
 }
 
@@ -188,19 +184,19 @@ SEC("uretprobe")
 int tls_read_done(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct followed_task *b = followed_task_of(task);
-	if (!b || !b->tls_buffer)
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed || !followed->tls_buffer)
 		return end_of_probe(ctx);
-	u64 buf = b->tls_buffer;
-	b->tls_buffer = 0;
+	u64 buf = followed->tls_buffer;
+	followed->tls_buffer = 0;
 	int len = CALL_RET(ctx);
-	if (len <= 0 || !is_clients(b))
+	if (len <= 0 || !is_clients(followed))
 		return 0;
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e) {
-		clock_lock(b);
-		client_sent(b, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
-		clock_unlock(b, task);
+		clock_lock(followed);
+		client_sent(followed, e, e->named ? names_of(NULL, 0) : NULL, buf, len);
+		clock_unlock(followed, task);
 	}
 	return 0;
 }
@@ -209,31 +205,31 @@ SEC("uprobe")
 int tls_write(struct pt_regs *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct followed_task *b = followed_task_of(task);
-	if (!b || !b->tls_session || b->tls_session != CALL_ARG1(ctx))
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed || !followed->tls_session || followed->tls_session != CALL_ARG1(ctx))
 		return end_of_probe(ctx);
 	int len = CALL_ARG3(ctx);
 	struct connection *e = bpf_task_storage_get(&encrypted_connections, task, NULL, 0);
 	if (e && len > 0)
-		proto_wrote(b, e, NULL, CALL_ARG2(ctx), len);
+		proto_wrote(followed, e, NULL, CALL_ARG2(ctx), len);
 	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(task_switched, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct followed_task *b = followed_task_of(prev);
-	if (b) {
-		struct timing t = timed(b, prev);
-		switch_out(b, prev, preempt || !prev_state);
-		timed_until_now(b, &t);
+	struct followed_task *followed = followed_task_of(prev);
+	if (followed) {
+		struct timing t = timed(followed, prev);
+		switch_out(followed, prev, preempt || !prev_state);
+		timed_until_now(followed, &t);
 	} else if (tracing)
 		helper_leaves(prev, preempt ? 0 : prev_state);
-	b = followed_task_of(next);
-	if (b) {
-		struct timing t = timed(b, next);
-		enter_cpu(b, next);
-		timed_until_now(b, &t);
+	followed = followed_task_of(next);
+	if (followed) {
+		struct timing t = timed(followed, next);
+		enter_cpu(followed, next);
+		timed_until_now(followed, &t);
 	} else if (tracing)
 		helper_enters(next);
 	return 0;
@@ -245,24 +241,24 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(task_waking, struct task_struct *task)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
-	struct followed_task *b = followed_task_of(task);
-	struct helper *h = b || !tracing ? NULL : helper_of(task);
-	if (!b && !h)
+	struct followed_task *followed = followed_task_of(task);
+	struct helper *h = followed || !tracing ? NULL : helper_of(task);
+	if (!followed && !h)
 		return 0;
 	struct followed_task *w = followed_task_of(waker);
 	bool by_server = w != NULL;
-	if (b && traits_of(b->engine) & FLUSHES && (b->busy || !b->socket)) {
-		b->woken_at = bpf_ktime_get_ns();
-		b->woken_sync = 0;
+	if (followed && traits_of(followed->engine) & TRAIT_SHARES_SYNCS && (followed->busy || !followed->socket)) {
+		followed->woken_at = bpf_ktime_get_ns();
+		followed->woken_sync = 0;
 		if (w && waker->tgid == task->tgid)
-			note_waker(b, task, w, waker);
+			note_waker(followed, task, w, waker);
 	}
 	if (!tracing)
 		return 0;
-	if (b) {
-		note_wake(&b->wake, waker, by_server);
-		if (b->is_off && is_file_phase(b->off_kind))
-			follow_helper(waker, &b->wake, b->mark, true);
+	if (followed) {
+		note_wake(&followed->wake, waker, by_server);
+		if (followed->is_off && is_file_phase(followed->off_kind))
+			follow_helper(waker, &followed->wake, followed->mark, true);
 	} else {
 		note_wake(&h->wake, waker, by_server);
 		if (h->asleep && h->direct)
@@ -279,13 +275,13 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
 {
 	if (sig != SIGURG || result != SIGNAL_QUEUED)
 		return 0;
-	struct followed_task *b = followed_task_of(task);
-	if (!b || !(traits_of(b->engine) & SIGNALS))
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed || !(traits_of(followed->engine) & TRAIT_WAKES_BY_SIGNAL))
 		return 0;
-	if (b->busy)
-		__sync_fetch_and_add(&b->wakeups, 1);
+	if (followed->busy)
+		__sync_fetch_and_add(&followed->wakeups, 1);
 	else
-		b->unread_wakeup = 1;
+		followed->unread_wakeup = 1;
 	return 0;
 }
 
@@ -293,18 +289,18 @@ int BPF_PROG(task_signalled, int sig, void *info, struct task_struct *task, int 
  * shows that all is there. */
 static __always_inline struct followed_task *mark(struct task_struct *task, u32 server, u32 engine, bool leader, bool adopted)
 {
-	struct followed_task *b = bpf_task_storage_get(&followed_tasks, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!b) {
+	struct followed_task *followed = bpf_task_storage_get(&followed_tasks, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!followed) {
 		count_loss(server, LOST_TASK);
 		return NULL;
 	}
-	b->server = server;
-	b->leader = leader;
-	if (!b->engine)
-		b->adopted = adopted;
+	followed->server = server;
+	followed->leader = leader;
+	if (!followed->engine)
+		followed->adopted = adopted;
 	barrier();
-	b->engine = engine;
-	return b;
+	followed->engine = engine;
+	return followed;
 }
 
 /* Process events for the agent: a process that may be a server began, or a server ended. */
@@ -320,7 +316,7 @@ static __always_inline int forked(struct task_struct *parent, struct task_struct
 	if (!p)
 		return 0;
 	bool thread = parent->tgid == child->tgid;
-	if (traits_of(p->engine) & PROCESSES ? thread || !p->leader : !thread)
+	if (traits_of(p->engine) & TRAIT_PROCESS_PER_CONNECTION ? thread || !p->leader : !thread)
 		return 0;
 	mark(child, p->server, p->engine, false, false);
 	return 0;
@@ -374,15 +370,15 @@ static __always_inline int executed(struct task_struct *task)
 
 static __always_inline int ended(struct task_struct *task)
 {
-	struct followed_task *b = followed_task_of(task);
-	if (!b)
+	struct followed_task *followed = followed_task_of(task);
+	if (!followed)
 		return 0;
-	clock_lock(b);
-	abandon(b, task, bpf_ktime_get_ns());
-	b->busy = 0;
-	clock_unlock(b, task);
-	flusher_ends(b, task);
-	if (b->leader && task->pid == task->tgid)
+	clock_lock(followed);
+	abandon(followed, task, bpf_ktime_get_ns());
+	followed->busy = 0;
+	clock_unlock(followed, task);
+	flusher_ends(followed, task);
+	if (followed->leader && task->pid == task->tgid)
 		report_process(task->tgid);
 	return 0;
 }
@@ -444,11 +440,11 @@ int adopt(struct bpf_iter__task *ctx)
 	struct adoption *a = bpf_map_lookup_elem(&adoptions, &zero);
 	if (!task || !a)
 		return 0;
-	struct followed_task *b = followed_task_of(task);
+	struct followed_task *followed = followed_task_of(task);
 	struct task_struct *main = task->group_leader;
 	if (!a->engine) {
-		if (b && b->server == a->server && (!a->pid || is_wanted(main, a) || is_wanted(task->real_parent, a))) {
-			b->engine = 0;
+		if (followed && followed->server == a->server && (!a->pid || is_wanted(main, a) || is_wanted(task->real_parent, a))) {
+			followed->engine = 0;
 			a->marked++;
 			/* Without storage it costs what any task does. */
 			bpf_task_storage_delete(&followed_tasks, task);
@@ -460,10 +456,10 @@ int adopt(struct bpf_iter__task *ctx)
 	bool leader = is_wanted(main, a);
 	if (!leader) {
 		/* A client's process that was there before the agent. */
-		if (!(traits_of(a->engine) & PROCESSES) || main != task || !is_wanted(task->real_parent, a))
+		if (!(traits_of(a->engine) & TRAIT_PROCESS_PER_CONNECTION) || main != task || !is_wanted(task->real_parent, a))
 			return 0;
 	}
-	if (b && b->server == a->server)
+	if (followed && followed->server == a->server)
 		return 0;
 	if (mark(task, a->server, a->engine, leader, true))
 		a->marked++;

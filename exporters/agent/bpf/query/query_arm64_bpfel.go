@@ -221,7 +221,7 @@ type QueryFollowedTask struct {
 		Request    uint64
 		RequestEnd uint64
 		Pid        uint32
-		How        uint8
+		Reason     uint8
 		Flags      uint8
 		_          [2]byte
 	}
@@ -270,7 +270,7 @@ type QueryHelper struct {
 		Request    uint64
 		RequestEnd uint64
 		Pid        uint32
-		How        uint8
+		Reason     uint8
 		Flags      uint8
 		_          [2]byte
 	}
@@ -452,7 +452,7 @@ const (
 	QueryVarUnusedTraceEvent     = "unused_trace_event"
 	QueryVarUnusedTraceFlag      = "unused_trace_flag"
 	QueryVarUnusedTraceKind      = "unused_trace_kind"
-	QueryVarUnusedWakeHow        = "unused_wake_how"
+	QueryVarUnusedWakeReason     = "unused_wake_reason"
 )
 
 // LoadQuery returns the embedded CollectionSpec for Query.
@@ -575,7 +575,7 @@ type QueryVariableSpecs struct {
 	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
-	UnusedWakeHow      *ebpf.VariableSpec `ebpf:"unused_wake_how"`
+	UnusedWakeReason   *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
 
 // QueryObjects contains all objects after they have been loaded into the kernel.
@@ -679,7 +679,7 @@ type QueryVariables struct {
 	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
-	UnusedWakeHow      *ebpf.Variable `ebpf:"unused_wake_how"`
+	UnusedWakeReason   *ebpf.Variable `ebpf:"unused_wake_reason"`
 }
 
 // QueryPrograms contains all programs after they have been loaded into the kernel.

@@ -32,7 +32,7 @@ const enum redis_command *unused_redis_command __attribute__((unused));
 _Static_assert(REDIS_COMMANDS <= COMMANDS, "the statistics have space for fewer commands");
 
 /* Where the parser stands. */
-enum redis_place {
+enum redis_parse_state {
 	REDIS_START,     /* before a request */
 	REDIS_COUNT,     /* in the number of an array's strings */
 	REDIS_COUNT_END, /* before the last byte of that line */
@@ -45,7 +45,7 @@ enum redis_place {
 };
 
 struct redis_state {
-	u64 turn;           /* b->start of the turn when the commands were read */
+	u64 turn;           /* followed->start of the turn when the commands were read */
 	u64 from;           /* when they were */
 	u64 before[PHASES]; /* and phase[] then */
 	u64 number;         /* in the line at hand */
@@ -55,7 +55,7 @@ struct redis_state {
 	u32 left;           /* of them to come */
 	u32 total;          /* commands without an answer */
 	u32 commands[COMMANDS];
-	u8 place; /* enum redis_place */
+	u8 parse_state; /* enum redis_parse_state */
 	u8 digits;
 	u8 negative;
 	u8 first;     /* the array's next string is the command's name */
@@ -68,7 +68,7 @@ struct redis_state {
 	u64 elements; /* of the push message at hand, to come */
 };
 
-_Static_assert(sizeof(struct redis_state) <= OWN, "a connection has less space");
+_Static_assert(sizeof(struct redis_state) <= PROTOCOL_STATE_BYTES, "a connection has less space");
 
 static __always_inline struct redis_state *redis(struct connection *c)
 {
@@ -76,9 +76,9 @@ static __always_inline struct redis_state *redis(struct connection *c)
 }
 
 /* Threads; one serves all connections. */
-#define redis_traits MANY
+#define redis_traits TRAIT_SERVES_MANY
 
-static __always_inline int redis_opened(struct followed_task *b, struct connection *c)
+static __always_inline int redis_opened(struct followed_task *followed, struct connection *c)
 {
 	c->conn = CONN_READY;
 	return 0;
@@ -341,7 +341,7 @@ static __always_inline long redis_confused(struct connection *c)
 	struct redis_state *p = redis(c);
 	c->conn = CONN_LOST;
 	c->skip = 0;
-	p->place = REDIS_START;
+	p->parse_state = REDIS_START;
 	count_loss(c->server, LOST_PROTOCOL);
 	return 1;
 }
@@ -351,13 +351,13 @@ static __always_inline void redis_complete(struct connection *c)
 {
 	struct redis_state *p = redis(c);
 	u32 group = redis_group(p->word, p->length);
-	p->place = REDIS_START;
+	p->parse_state = REDIS_START;
 	if (!p->total)
 		p->opener = group;
 	if (group < COMMANDS)
 		p->commands[group]++;
 	p->total++;
-	c->request = group | HAS_STATEMENT;
+	c->request = group | REQUEST_HAS_STATEMENT;
 	c->understood = 1;
 	if (p->word == WORD('p', 's', 'y', 'n', 'c', 0, 0, 0) || p->word == WORD('s', 'y', 'n', 'c', 0, 0, 0, 0))
 		p->replica = 1;
@@ -370,14 +370,14 @@ static __always_inline void redis_complete(struct connection *c)
 static __always_inline long redis_counted(struct connection *c)
 {
 	struct redis_state *p = redis(c);
-	p->place = REDIS_START;
+	p->parse_state = REDIS_START;
 	if (p->negative || !p->number)
 		return 0; /* no command, and no answer */
 	if (p->number > REDIS_MAX_STRINGS)
 		return redis_confused(c);
 	p->strings = p->number;
 	p->first = 1;
-	p->place = REDIS_STRING;
+	p->parse_state = REDIS_STRING;
 	return 0;
 }
 
@@ -388,7 +388,7 @@ static __always_inline long redis_measured(struct connection *c)
 	if (p->negative || p->number > REDIS_MAX_STRING)
 		return redis_confused(c);
 	u32 length = p->number;
-	p->place = REDIS_DATA;
+	p->parse_state = REDIS_DATA;
 	c->skip = length + 2;
 	if (!p->first)
 		return 0;
@@ -396,24 +396,24 @@ static __always_inline long redis_measured(struct connection *c)
 	p->length = length;
 	p->word = 0;
 	u32 seen = length < 8 ? length : 8;
-	if (c->stage_at + seen <= c->staged && c->staged <= STAGED) {
-		u64 name = eight_bytes(c, STAGE + c->stage_at) | LOWER;
+	if (c->stage_at + seen <= c->staged && c->staged <= STAGE_BYTES) {
+		u64 name = eight_bytes(c, STAGE_OFFSET + c->stage_at) | LOWER;
 		p->word = seen < 8 ? name & LETTERS(seen & 7) : name;
 		return 0;
 	}
 	if (seen) {
-		p->place = REDIS_NAME;
+		p->parse_state = REDIS_NAME;
 		p->left = seen;
 	}
 	return 0;
 }
 
-/* A digit of a number, or its end; leads to the place next. */
+/* A digit of a number, or its end; leads to the state next. */
 static __always_inline long redis_digit(struct connection *c, u8 byte, u8 next)
 {
 	struct redis_state *p = redis(c);
 	if (byte == '\r' && p->digits) {
-		p->place = next;
+		p->parse_state = next;
 		return 0;
 	}
 	if (byte == '-' && !p->digits && !p->negative) {
@@ -449,19 +449,19 @@ static __always_inline u32 redis_line(u64 text, u64 *number)
 /* A line's number at once, if it has come as a whole: how many bytes the line takes, or 0. */
 static __always_inline u32 redis_number(struct connection *c)
 {
-	if (c->stage_at >= c->staged || c->staged > STAGED)
+	if (c->stage_at >= c->staged || c->staged > STAGE_BYTES)
 		return 0;
 	u64 number = 0;
-	u32 line = redis_line(eight_bytes(c, STAGE + c->stage_at), &number);
+	u32 line = redis_line(eight_bytes(c, STAGE_OFFSET + c->stage_at), &number);
 	if (!line || c->stage_at + line > c->staged)
 		return 0;
 	redis(c)->number = number;
 	return line;
 }
 
-static __always_inline void redis_begin_number(struct redis_state *p, u8 place)
+static __always_inline void redis_begin_number(struct redis_state *p, u8 state)
 {
-	p->place = place;
+	p->parse_state = state;
 	p->number = 0;
 	p->digits = 0;
 	p->negative = 0;
@@ -472,7 +472,7 @@ static __always_inline long redis_inline(struct connection *c, u8 byte)
 {
 	struct redis_state *p = redis(c);
 	if (byte == '\n') {
-		p->place = REDIS_START;
+		p->parse_state = REDIS_START;
 		if (!p->length)
 			return 0; /* an empty line */
 		/* What comes first may be the middle of something. */
@@ -493,12 +493,12 @@ static __always_inline long redis_inline(struct connection *c, u8 byte)
 	return 0;
 }
 
-/* What goes on at a place with the byte at hand, or with the whole line where it is a number. */
+/* What goes on in a state with the byte at hand, or with the whole line where it is a number. */
 static __always_inline long redis_byte(struct connection *c, u8 byte)
 {
 	struct redis_state *p = redis(c);
 	u32 line;
-	switch (p->place) {
+	switch (p->parse_state) {
 	case REDIS_START:
 		if (byte == '*') {
 			redis_begin_number(p, REDIS_COUNT);
@@ -506,7 +506,7 @@ static __always_inline long redis_byte(struct connection *c, u8 byte)
 			consume(c, line ? line : 1);
 			return line ? redis_counted(c) : 0;
 		}
-		p->place = REDIS_INLINE;
+		p->parse_state = REDIS_INLINE;
 		p->word = 0;
 		p->length = 0;
 		p->word_over = 0;
@@ -539,7 +539,7 @@ static __always_inline long redis_byte(struct connection *c, u8 byte)
 		consume(c, 1);
 		c->skip--;
 		if (!--p->left)
-			p->place = REDIS_DATA;
+			p->parse_state = REDIS_DATA;
 		return 0;
 	}
 	return 0;
@@ -549,10 +549,10 @@ static long redis_step(u32 i, struct feed *f)
 {
 	struct connection *c = f->c;
 	struct redis_state *p = redis(c);
-	if (p->place == REDIS_DATA) {
+	if (p->parse_state == REDIS_DATA) {
 		if (!skip_bytes(c) && c->skip)
 			return 1;
-		p->place = REDIS_STRING;
+		p->parse_state = REDIS_STRING;
 		if (!--p->strings) {
 			redis_complete(c);
 			if (p->replica)
@@ -563,59 +563,59 @@ static long redis_step(u32 i, struct feed *f)
 		return 1;
 	if (c->stage_at >= c->staged && !stage(c))
 		return redis_confused(c);
-	if (c->stage_at >= STAGED)
+	if (c->stage_at >= STAGE_BYTES)
 		return redis_confused(c);
-	return redis_byte(c, c->bytes[(STAGE + c->stage_at) & (2 * STAGE - 1)]);
+	return redis_byte(c, c->bytes[(STAGE_OFFSET + c->stage_at) & (2 * STAGE_OFFSET - 1)]);
 }
 
 /* The beginning of a turn, or what came into it before. */
-static __always_inline void redis_turn(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline void redis_turn(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	struct redis_state *p = redis(c);
 	u64 now = bpf_ktime_get_ns();
-	bool first = !b->busy || b->complete; /* it has answered, so that it has waited for clients since */
+	bool first = !followed->busy || followed->complete; /* it has answered, so that it has waited for clients since */
 	if (first) {
-		begin(b, task, now);
-		b->waiting = 0;
-		b->current = 0;
-		b->shared = 0;
+		begin(followed, task, now);
+		followed->waiting = 0;
+		followed->current = 0;
+		followed->shared = 0;
 	} else {
-		advance(b, task, now);
+		advance(followed, task, now);
 	}
 	/* What was not answered in its turn waits for something else than the server. */
-	if (p->total && p->turn == b->start)
+	if (p->total && p->turn == followed->start)
 		return;
-	p->turn = b->start;
-	p->from = first ? b->start : now;
+	p->turn = followed->start;
+	p->from = first ? followed->start : now;
 	for (int i = 0; i < PHASES; i++)
-		p->before[i] = first ? 0 : b->phase[i];
+		p->before[i] = first ? 0 : followed->phase[i];
 	c->pid = task->pid;
 }
 
 /* What the thread is at, for those who look meanwhile: the commands of the turn's first connection, whose clock is the
  * turn's. Of several groups' each gets its share at the end only, and one that blocks is answered in another turn. */
-static __always_inline void redis_now(struct followed_task *b, struct connection *c)
+static __always_inline void redis_now(struct followed_task *followed, struct connection *c)
 {
 	struct redis_state *p = redis(c);
-	u32 group = c->request & COMMAND_BITS;
-	bool first = p->from == b->start;
+	u32 group = c->request & REQUEST_COMMAND_BITS;
+	bool first = p->from == followed->start;
 
-	if (b->current && !first)
+	if (followed->current && !first)
 		return;
-	b->shared = !first || group == REDIS_BLOCKING || group >= COMMANDS || p->commands[group] != p->total;
-	b->current = b->server ? c->request : OTHER | HAS_STATEMENT; /* see redis_observe() */
+	followed->shared = !first || group == REDIS_BLOCKING || group >= COMMANDS || p->commands[group] != p->total;
+	followed->current = followed->server ? c->request : OTHER | REQUEST_HAS_STATEMENT; /* see redis_observe() */
 }
 
-static __always_inline int redis_received(struct followed_task *b, struct connection *c, struct names *names, u64 buf, u32 len)
+static __always_inline int redis_received(struct followed_task *followed, struct connection *c, struct names *names, u64 buf, u32 len)
 {
 	struct redis_state *p = redis(c);
 	if (p->replica)
 		return 0;
-	u32 before = p->turn == b->start ? p->total : 0;
-	redis_turn(b, c, bpf_get_current_task_btf());
+	u32 before = p->turn == followed->start ? p->total : 0;
+	redis_turn(followed, c, bpf_get_current_task_btf());
 	if (c->conn != CONN_READY)
 		return 0;
-	struct feed f = {.b = b, .c = c};
+	struct feed f = {.followed = followed, .c = c};
 	feed(c, buf, len);
 	bpf_loop(1 << 20, redis_step, &f, 0);
 	if (c->in_left && c->conn == CONN_READY && !p->replica)
@@ -623,8 +623,8 @@ static __always_inline int redis_received(struct followed_task *b, struct connec
 	if (!p->total)
 		return 0;
 	if (!before)
-		b->waiting++;
-	redis_now(b, c);
+		followed->waiting++;
+	redis_now(followed, c);
 	return 0;
 }
 
@@ -664,11 +664,11 @@ static long redis_push_step(u32 i, struct feed *f)
 
 /* Commands that wait are not answered by push messages (RESP3); those that are answered in their turn may be, as
  * SUBSCRIBE is. */
-static __always_inline int redis_wrote(struct followed_task *b, struct connection *c, struct sock *sk, u64 buf, u32 len)
+static __always_inline int redis_wrote(struct followed_task *followed, struct connection *c, struct sock *sk, u64 buf, u32 len)
 {
 	struct redis_state *p = redis(c);
 	struct feed f = {.c = c};
-	bool waits = p->commands[REDIS_BLOCKING] || (p->turn != b->start && c->pid == bpf_get_current_task_btf()->pid);
+	bool waits = p->commands[REDIS_BLOCKING] || (p->turn != followed->start && c->pid == bpf_get_current_task_btf()->pid);
 	p->pushed = 0;
 	if (!p->total || !waits)
 		return 0;
@@ -681,17 +681,17 @@ static __always_inline int redis_wrote(struct followed_task *b, struct connectio
 }
 
 /* The commands of one group, n of the total that took ns together. */
-__noinline int redis_observe(struct followed_task *b, struct redis_state *p, u32 group, u64 ns, bool moved)
+__noinline int redis_observe(struct followed_task *followed, struct redis_state *p, u32 group, u64 ns, bool moved)
 {
-	if (!b || !p || group >= COMMANDS)
+	if (!followed || !p || group >= COMMANDS)
 		return 0;
 	u64 n = p->commands[group], total = p->total;
 	/* Server 0 has the statements of several engines. */
-	u32 key = b->server ? b->server * COMMANDS + group : OTHER;
+	u32 key = followed->server ? followed->server * COMMANDS + group : OTHER;
 	struct stats *s = bpf_map_lookup_elem(&statements, &key);
 	p->commands[group] = 0;
 	if (!s) {
-		count_loss(b->server, LOST_SERIES);
+		count_loss(followed->server, LOST_SERIES);
 		return 0;
 	}
 	if (!total)
@@ -703,7 +703,7 @@ __noinline int redis_observe(struct followed_task *b, struct redis_state *p, u32
 		add(&s->all.phase_ns[PHASE_WAIT], ns * n / total);
 	} else {
 		for (int i = 0; i < PHASES; i++)
-			add(&s->all.phase_ns[i], (b->phase[i] - p->before[i]) * n / total);
+			add(&s->all.phase_ns[i], (followed->phase[i] - p->before[i]) * n / total);
 	}
 	if (total > 1) {
 		add(&s->pipelined, n - (group == p->opener));
@@ -716,73 +716,73 @@ __noinline int redis_observe(struct followed_task *b, struct redis_state *p, u32
 }
 
 /* The server answers all that it has read from a client. What it sends without having read is no answer. */
-static __always_inline int redis_sent(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int redis_sent(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	struct redis_state *p = redis(c);
 	if (c->conn == CONN_LOST) {
 		c->conn = CONN_READY;
 		c->skip = 0;
-		p->place = REDIS_START;
+		p->parse_state = REDIS_START;
 	}
 	if (!p->total || p->pushed)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	if (b->busy) {
-		advance(b, task, now);
+	if (followed->busy) {
+		advance(followed, task, now);
 	} else {
-		begin(b, task, now);
-		b->waiting = 0;
+		begin(followed, task, now);
+		followed->waiting = 0;
 	}
 	/* One of the server's other threads may write what the main one made. */
 	bool moved = c->pid != task->pid;
-	if (!moved && p->turn != b->start) {
-		p->from = b->start;
+	if (!moved && p->turn != followed->start) {
+		p->from = followed->start;
 		__builtin_memset(p->before, 0, sizeof(p->before));
-	} else if (!moved && b->waiting) {
-		b->waiting--;
+	} else if (!moved && followed->waiting) {
+		followed->waiting--;
 	}
 	u64 ns = now > p->from ? now - p->from : 0;
 	for (u32 group = 0; group < COMMANDS; group++)
 		if (p->commands[group])
-			redis_observe(b, p, group, ns, moved);
+			redis_observe(followed, p, group, ns, moved);
 	p->total = 0;
 	c->request = 0;
-	b->complete = 1;
-	if (b->waiting)
-		b->shared = 1;
+	followed->complete = 1;
+	if (followed->waiting)
+		followed->shared = 1;
 	else
-		b->current = 0;
+		followed->current = 0;
 	return 0;
 }
 
-static __always_inline int redis_reads(struct followed_task *b, struct connection *c, struct task_struct *task)
+static __always_inline int redis_reads(struct followed_task *followed, struct connection *c, struct task_struct *task)
 {
 	return 0;
 }
 
-static __always_inline int redis_drained(struct followed_task *b, struct connection *c)
+static __always_inline int redis_drained(struct followed_task *followed, struct connection *c)
 {
 	return 0;
 }
 
-static __always_inline int redis_turns(struct followed_task *b, struct connection *c, struct task_struct *task, bool sends)
+static __always_inline int redis_turns(struct followed_task *followed, struct connection *c, struct task_struct *task, bool sends)
 {
 	return 0;
 }
 
-static __always_inline u32 redis_waits(struct followed_task *b, long nr)
+static __always_inline u32 redis_waits(struct followed_task *followed, long nr)
 {
 	return PHASE_WAIT;
 }
 
 /* The thread waits for any of its clients: its turn is over. */
-static __always_inline bool redis_rests(struct followed_task *b, struct task_struct *task, long nr, u64 now)
+static __always_inline bool redis_rests(struct followed_task *followed, struct task_struct *task, long nr, u64 now)
 {
 	if (!is_poll(nr))
 		return false;
-	b->busy = 0;
-	b->current = 0;
-	b->waiting = 0;
+	followed->busy = 0;
+	followed->current = 0;
+	followed->waiting = 0;
 	return true;
 }
 

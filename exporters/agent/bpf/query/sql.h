@@ -56,7 +56,7 @@ static long scan_byte(u32 i, struct scanner *s)
 {
 	struct connection *conn = s->c;
 	u32 pos = s->from + i;
-	if (pos >= s->end || pos >= 2 * STAGE) {
+	if (pos >= s->end || pos >= 2 * STAGE_OFFSET) {
 		conn->scan_state = SCAN_CUT;
 		return 1;
 	}
@@ -184,12 +184,13 @@ static __always_inline void scan_next(struct scanner *s)
 	c->scan_letters = 0;
 	c->scan_depth = 0;
 	c->scan_word = 0;
-	u32 looked = bpf_loop(BODY + MAX_HEADER, scan_byte, s, 0);
+	u32 looked = bpf_loop(MAX_BODY + MAX_HEADER, scan_byte, s, 0);
 	s->from += looked - 1; /* at the byte behind the word */
 }
 
-/* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | UNKNOWN if it goes on there and its first word
- * does not end before; SELECT | UNKNOWN of PostgreSQL's WITH, whose answer shows more. text has enum text's bits. */
+/* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | REQUEST_UNKNOWN if it goes on there and its first
+ * word does not end before; SELECT | REQUEST_UNKNOWN of PostgreSQL's WITH, whose answer shows more. text has enum
+ * text's bits. */
 __noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 {
 	if (!c)
@@ -210,7 +211,7 @@ __noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 	}
 	switch (first) {
 	case WORD('w', 'i', 't', 'h', 0, 0, 0, 0):
-		return text & MYSQL_TEXT ? SELECT : SELECT | UNKNOWN;
+		return text & MYSQL_TEXT ? SELECT : SELECT | REQUEST_UNKNOWN;
 	case WORD('s', 'e', 'l', 'e', 'c', 't', 0, 0):
 	case WORD('v', 'a', 'l', 'u', 'e', 's', 0, 0):
 	case WORD('t', 'a', 'b', 'l', 'e', 0, 0, 0):
@@ -238,13 +239,13 @@ __noinline u32 classify(struct connection *c, u32 pos, u32 end, u32 text)
 	case WORD('b', 'a', 's', 'e', UNDERSCORE, 'b', 'a', 'c'): /* BASE_BACKUP */
 		return REPLICATION;
 	}
-	return text & GOES_ON && c->scan_state == SCAN_CUT ? OTHER | UNKNOWN : OTHER;
+	return text & GOES_ON && c->scan_state == SCAN_CUT ? OTHER | REQUEST_UNKNOWN : OTHER;
 }
 
 /* A request that consists of a statement with this command. */
 static __always_inline u8 request_of(u32 command)
 {
-	return command == REPLICATION ? 0 : command | HAS_STATEMENT;
+	return command == REPLICATION ? 0 : command | REQUEST_HAS_STATEMENT;
 }
 
 #endif

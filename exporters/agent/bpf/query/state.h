@@ -55,20 +55,21 @@ enum conn {
 	CONN_LOST,  /* boundaries are unknown until the server has read everything */
 };
 
-#define BODY 120     /* bytes of a message body that are looked at */
-#define MAX_HEADER 7 /* and of a header before it at the most */
-#define HEAD 0
-#define STAGE 256  /* a power of two, above twice STAGED */
-#define STAGED 128 /* bytes copied at once */
-#define OWN 600    /* bytes of a connection for its protocol alone */
-/* What a request is kept as: its command and these. */
-#define HAS_STATEMENT 0x80
-#define MARKED 0x40  /* something that only its protocol knows */
-#define UNKNOWN 0x20 /* its command is not known, see prepared.h and sql.h */
-#define SEVERAL 0x10 /* it has several statements */
-#define COMMAND_BITS 0x0f
+#define MAX_BODY 120             /* bytes of a message body that are looked at */
+#define MAX_HEADER 7             /* bytes of a header before it, at the most */
+#define HEAD_OFFSET 0            /* in bytes[]: of a message that comes in parts */
+#define STAGE_OFFSET 256         /* in bytes[]: of the bytes at hand; a power of two, above twice STAGE_BYTES */
+#define STAGE_BYTES 128          /* bytes that are copied at once */
+#define PROTOCOL_STATE_BYTES 600 /* bytes of a connection for its protocol alone */
 
-_Static_assert(COMMANDS <= COMMAND_BITS + 1, "a request has space for fewer commands");
+/* What a request is kept as: its command and these. */
+#define REQUEST_HAS_STATEMENT 0x80
+#define REQUEST_MARKED 0x40  /* something that only its protocol knows */
+#define REQUEST_UNKNOWN 0x20 /* its command is not known, see prepared.h and sql.h */
+#define REQUEST_SEVERAL 0x10 /* it has several statements */
+#define REQUEST_COMMAND_BITS 0x0f
+
+_Static_assert(COMMANDS <= REQUEST_COMMAND_BITS + 1, "a request has space for fewer commands");
 
 /* Who woke a task last, and when; see ../trace.h and wakes.h. */
 struct wake {
@@ -76,8 +77,8 @@ struct wake {
 	u64 request;
 	u64 request_end;
 	u32 pid;
-	u8 how;
-	u8 flags;
+	u8 reason; /* enum wake_reason */
+	u8 flags;  /* enum trace_flag */
 };
 
 #define SYNCS 8 /* a power of two */
@@ -105,7 +106,7 @@ struct connection {
 	u8 tls_answered; /* TLS: the handshake is over */
 	u8 begun;        /* TLS: encrypted data has begun what is under way, whose plain bytes have not come yet */
 	u8 named;        /* it has prepared statements */
-	u8 request;      /* request under assembly, or under way: command | HAS_STATEMENT */
+	u8 request;      /* request under assembly, or under way: command | REQUEST_HAS_STATEMENT */
 	u8 answered;     /* an answer to it was sent, in part at least */
 	u8 bound;        /* command of the statement bound, or prepared, last */
 	u64 socket;      /* TLS: the struct sock, and its inode's number, that this is the state of */
@@ -119,11 +120,11 @@ struct connection {
 	u8 scan_state, scan_letters, scan_depth;
 	u64 in_buf; /* user address of the received bytes not yet looked at */
 	u32 in_left;
-	u32 staged; /* bytes in bytes[STAGE], stage_at of them looked at */
+	u32 staged; /* bytes in bytes[STAGE_OFFSET], stage_at of them looked at */
 	u32 stage_at;
-	u64 own[OWN / 8];        /* what its protocol alone needs, see there; zero at the beginning */
-	u8 bytes[2 * STAGE + 8]; /* from HEAD: header and first bytes of a message that comes in parts;
-	                         * from STAGE: the bytes at hand, copied at once */
+	u64 own[PROTOCOL_STATE_BYTES / 8]; /* what its protocol alone needs, see there; zero at the beginning */
+	u8 bytes[2 * STAGE_OFFSET + 8];    /* from HEAD_OFFSET: header and first bytes of a message that comes in parts;
+	                            * from STAGE_OFFSET: the bytes at hand, copied at once */
 };
 
 /* One per process or thread of a database server; freed by the kernel when it ends. */
@@ -133,7 +134,7 @@ struct followed_task {
 	u8 leader;           /* the server's main process, whose children or threads are followed */
 	u8 adopted;          /* it was there before the agent: its connection is past its login, most likely */
 	u8 busy;             /* a request is being worked on */
-	u8 current;          /* this one, or what of it has come: command | HAS_STATEMENT */
+	u8 current;          /* this one, or what of it has come: command | REQUEST_HAS_STATEMENT */
 	u8 is_off;           /* not on a CPU since mark */
 	u8 slept;            /* idle and has slept since it last read from the client */
 	u8 blocked_client;   /* the client's socket had nothing to read or no room */
@@ -193,7 +194,7 @@ struct followed_task {
 	u64 woken_sync;   /* how long the thread that did so had synced meanwhile */
 	struct syncs syncs;
 	struct connection client; /* of a process that serves one */
-	u64 status;               /* address of its status in the server's shared memory, where that is believed; see query_id.h */
+	u64 status;               /* address of its status in the server's shared memory, if believed; see query_id.h */
 	u8 status_looked;         /* how often it was looked for */
 	u64 query_id;             /* of the statement that ends; 0 if that is not known */
 };
@@ -288,7 +289,7 @@ static __always_inline u64 eight_bytes(struct connection *c, u32 pos)
 {
 	u64 text;
 	barrier_var(pos); /* or the compiler drops a mask that the verifier of Linux 6.1 needs */
-	pos &= 2 * STAGE - 1;
+	pos &= 2 * STAGE_OFFSET - 1;
 	asm volatile("%0 = *(u64 *)(%1 + 0)"
 		     : "=r"(text)
 		     : "r"(&c->bytes[pos]));

@@ -6,11 +6,11 @@
 #include "protocol.h"
 
 /* The phase of a task that goes to sleep, and the system call it is in. */
-static __always_inline u32 phase_asleep(struct followed_task *b, struct task_struct *task, long *nr)
+static __always_inline u32 phase_asleep(struct followed_task *followed, struct task_struct *task, long *nr)
 {
-	u32 kind = asleep_in(b, task);
+	u32 kind = asleep_in(followed, task);
 	*nr = SYSCALL_NR((struct pt_regs *)bpf_task_pt_regs(task));
-	return kind == PHASE_WAIT ? proto_waits(b, *nr) : kind;
+	return kind == PHASE_WAIT ? proto_waits(followed, *nr) : kind;
 }
 
 /* The kernel wakes a task that waits long for a block device now and then (blk_wait_io), only to
@@ -18,107 +18,108 @@ static __always_inline u32 phase_asleep(struct followed_task *b, struct task_str
 #define LONG_WAIT 10000000000ULL
 #define SHORT_RUN 1000000ULL
 
-/* The task goes to sleep at now, for the phase kind. Before, it ran since b->mark. */
-static __always_inline void fall_asleep(struct followed_task *b, u32 kind, u64 ran, u64 now)
+/* The task goes to sleep at now, for the phase kind. Before, it ran since followed->mark. */
+static __always_inline void fall_asleep(struct followed_task *followed, u32 kind, u64 ran, u64 now)
 {
-	bool goes_on = kind == b->off_kind && ran < SHORT_RUN && b->wait_start &&
-		       now - ran - b->wait_start > LONG_WAIT;
+	bool goes_on = kind == followed->off_kind && ran < SHORT_RUN && followed->wait_start &&
+		       now - ran - followed->wait_start > LONG_WAIT;
 	if (!goes_on)
-		b->wait_start = now;
-	b->off_kind = kind;
+		followed->wait_start = now;
+	followed->off_kind = kind;
 }
 
 /* The task loses the CPU within a program that works on its clock, which must stay as it is. */
-static __always_inline void program_stops(struct followed_task *b, struct task_struct *task, u64 now)
+static __always_inline void program_stops(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (b->program_off_cpu)
-		resume_missed(b, task);
+	if (followed->program_off_cpu)
+		resume_missed(followed, task);
 	/* When the task comes back, the kernel forgets when it came here. */
-	else if (b->is_off && !b->unseen)
-		b->unseen = arrival_since(b, task);
-	b->left = last_arrival(task);
-	b->preempted_at = now;
-	b->program_off_cpu = 1;
+	else if (followed->is_off && !followed->unseen)
+		followed->unseen = arrival_since(followed, task);
+	followed->left = last_arrival(task);
+	followed->preempted_at = now;
+	followed->program_off_cpu = 1;
 }
 
 /* A read call that waits for a device. The kernel counts a read call at its end: one count, one call. */
-static __always_inline void note_miss(struct followed_task *b, struct task_struct *task)
+static __always_inline void note_miss(struct followed_task *followed, struct task_struct *task)
 {
-	if (!b->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
+	if (!followed->read_call || !BPF_CORE_READ_BITFIELD(task, in_iowait))
 		return;
 	u64 call = reads_so_far(task) + 1;
-	if (b->missed_at != call) {
-		b->missed_at = call;
-		b->misses++;
+	if (followed->missed_at != call) {
+		followed->missed_at = call;
+		followed->misses++;
 	}
 }
 
-static __always_inline void switch_out(struct followed_task *b, struct task_struct *task, bool runnable)
+static __always_inline void switch_out(struct followed_task *followed, struct task_struct *task, bool runnable)
 {
 	u64 now;
 	long nr;
-	if (b->locked) {
-		program_stops(b, task, bpf_ktime_get_ns());
+	if (followed->locked) {
+		program_stops(followed, task, bpf_ktime_get_ns());
 		return;
 	}
-	if (!b->busy) {
+	if (!followed->busy) {
 		/* The wait for a CPU after the wake-up that brings the next request is part of it. */
 		if (!runnable) {
-			b->slept = 1;
-			b->queued = queued_so_far(task);
+			followed->slept = 1;
+			followed->queued = queued_so_far(task);
 			if (tracing)
-				b->idle_since = bpf_ktime_get_ns();
+				followed->idle_since = bpf_ktime_get_ns();
 			/* It has no client: one of the server's own, which may wait for the disk. */
-			if (!b->socket) {
+			if (!followed->socket) {
 				now = bpf_ktime_get_ns();
-				fall_asleep(b, phase_asleep(b, task, &nr), now - b->mark, now);
-				if (b->off_kind == PHASE_SYNC && traits_of(b->engine) & FLUSHES)
-					flusher_sleeps(b, task, now);
-				b->mark = now;
-				b->left = last_arrival(task);
-				b->is_off = 1;
+				fall_asleep(followed, phase_asleep(followed, task, &nr), now - followed->mark, now);
+				if (followed->off_kind == PHASE_SYNC && traits_of(followed->engine) & TRAIT_SHARES_SYNCS)
+					flusher_sleeps(followed, task, now);
+				followed->mark = now;
+				followed->left = last_arrival(task);
+				followed->is_off = 1;
 			}
 		}
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	u64 ran = b->phase[PHASE_CPU];
-	advance(b, task, now);
-	ran = b->phase[PHASE_CPU] - ran;
-	b->left = last_arrival(task);
+	u64 ran = followed->phase[PHASE_CPU];
+	advance(followed, task, now);
+	ran = followed->phase[PHASE_CPU] - ran;
+	followed->left = last_arrival(task);
 	if (runnable) {
-		b->off_kind = PHASE_RUNQUEUE;
-		b->is_off = 1;
+		followed->off_kind = PHASE_RUNQUEUE;
+		followed->is_off = 1;
 		return;
 	}
-	b->queued = queued_so_far(task);
-	u32 kind = phase_asleep(b, task, &nr);
-	if (kind == PHASE_WAIT && proto_rests(b, task, nr, now)) {
-		b->slept = 1;
-		b->off_kind = kind;
-		b->is_off = 1;
+	followed->queued = queued_so_far(task);
+	u32 kind = phase_asleep(followed, task, &nr);
+	if (kind == PHASE_WAIT && proto_rests(followed, task, nr, now)) {
+		followed->slept = 1;
+		followed->off_kind = kind;
+		followed->is_off = 1;
 		if (tracing)
-			b->idle_since = now;
+			followed->idle_since = now;
 		return;
 	}
-	fall_asleep(b, kind, ran, now);
-	b->is_off = 1;
-	note_miss(b, task);
+	fall_asleep(followed, kind, ran, now);
+	followed->is_off = 1;
+	note_miss(followed, task);
 }
 
-static __always_inline void enter_cpu(struct followed_task *b, struct task_struct *task)
+static __always_inline void enter_cpu(struct followed_task *followed, struct task_struct *task)
 {
-	if (b->locked) {
-		if (b->program_off_cpu)
-			program_resumed(b, bpf_ktime_get_ns());
+	if (followed->locked) {
+		if (followed->program_off_cpu)
+			program_resumed(followed, bpf_ktime_get_ns());
 		return;
 	}
-	if (!b->is_off)
+	if (!followed->is_off)
 		return;
 	u64 now = bpf_ktime_get_ns();
-	if (traits_of(b->engine) & FLUSHES && (b->busy || !b->socket) && (b->off_kind == PHASE_SYNC || b->off_kind == PHASE_WAIT))
-		slept_for_sync(b, task, b->mark, now);
-	on_cpu_since(b, task, now);
+	if (traits_of(followed->engine) & TRAIT_SHARES_SYNCS && (followed->busy || !followed->socket) &&
+		(followed->off_kind == PHASE_SYNC || followed->off_kind == PHASE_WAIT))
+		slept_for_sync(followed, task, followed->mark, now);
+	on_cpu_since(followed, task, now);
 }
 
 #endif

@@ -165,17 +165,17 @@ static __noinline u32 flusher_place(u32 server, u32 pid)
 }
 
 /* The same of the task itself, if it has one. */
-static __noinline struct flusher *own_place(struct followed_task *b, u32 pid)
+static __noinline struct flusher *own_place(struct followed_task *followed, u32 pid)
 {
-	if (!b || b->socket || !b->server)
+	if (!followed || followed->socket || !followed->server)
 		return NULL;
-	struct flusher *f = flusher_at(b->server, b->flusher);
+	struct flusher *f = flusher_at(followed->server, followed->flusher);
 	if (f && f->pid == pid)
 		return f;
 	for (u32 i = 1; i <= FLUSHERS; i++) {
-		f = flusher_at(b->server, i);
+		f = flusher_at(followed->server, i);
 		if (f && f->pid == pid) {
-			b->flusher = i;
+			followed->flusher = i;
 			return f;
 		}
 	}
@@ -225,90 +225,90 @@ static __always_inline bool wakes_on_futex(struct pt_regs *waker, struct pt_regs
 
 /* A followed task is woken by another one of its process: for how long has that synced meanwhile? Both hold still: the
  * waker is the current task, and the kernel wakes a task once at a time. */
-static __noinline int note_waker(struct followed_task *b, struct task_struct *task, struct followed_task *w,
+static __noinline int note_waker(struct followed_task *followed, struct task_struct *task, struct followed_task *w,
 	struct task_struct *waker)
 {
-	if (!b || !task || !w || !waker)
+	if (!followed || !task || !w || !waker)
 		return 0;
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	if (!wakes_on_futex((struct pt_regs *)bpf_task_pt_regs(waker), regs))
 		return 0;
-	u64 now = b->woken_at;
-	u64 asleep = READ_ONCE(b->mark);
+	u64 now = followed->woken_at;
+	u64 asleep = READ_ONCE(followed->mark);
 	u64 synced = synced_between(&w->syncs, asleep, now);
 	/* A thread without a client may have waited for work. */
-	if (b->socket)
-		b->woken_sync = synced;
+	if (followed->socket)
+		followed->woken_sync = synced;
 	if (w->socket)
 		return 0;
-	u64 page = b->socket ? timed_futex_page(regs) : 0;
-	if (b->socket && !page)
+	u64 page = followed->socket ? timed_futex_page(regs) : 0;
+	if (followed->socket && !page)
 		return 0;
 	u32 flusher = wakes_for(w, waker, synced, now);
 	if (!flusher || flusher == task->pid)
 		return 0;
-	u32 place = page ? flusher_place(b->server, flusher) : 0;
+	u32 place = page ? flusher_place(followed->server, flusher) : 0;
 	if (place)
-		remember_event(b->server, page, place);
-	else if (!b->socket)
-		b->flushed_by = flusher;
+		remember_event(followed->server, page, place);
+	else if (!followed->socket)
+		followed->flushed_by = flusher;
 	return 0;
 }
 
 /* A task has slept from then until now in the phase off_kind: was part of it a sync, or a wait for another thread's? */
-static __noinline int slept_for_sync(struct followed_task *b, struct task_struct *task, u64 from, u64 now)
+static __noinline int slept_for_sync(struct followed_task *followed, struct task_struct *task, u64 from, u64 now)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	u32 kind = b->off_kind;
-	u64 woken = b->woken_at;
+	u32 kind = followed->off_kind;
+	u64 woken = followed->woken_at;
 	u64 end = woken > from && woken < now ? woken : now;
 	u64 ns = 0;
-	b->off_sync = 0;
+	followed->off_sync = 0;
 	if (kind == PHASE_SYNC) {
 		ns = end - from;
-		struct flusher *f = own_place(b, task->pid);
+		struct flusher *f = own_place(followed, task->pid);
 		if (f) {
 			WRITE_ONCE(f->since, 0);
 			add_sync(&f->syncs, from, end, ns);
 		}
-	} else if (b->socket) {
+	} else if (followed->socket) {
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		if (SYSCALL_NR(regs) != NR_futex)
 			return 0;
-		u32 place = awaited_flusher(b->server, regs);
-		ns = place ? flushed_between(b->server, place, from, end) : end == woken ? b->woken_sync
-											 : 0;
+		u32 place = awaited_flusher(followed->server, regs);
+		ns = place ? flushed_between(followed->server, place, from, end) : end == woken ? followed->woken_sync
+												: 0;
 		if (ns > end - from)
 			ns = end - from;
-		b->off_sync = ns;
+		followed->off_sync = ns;
 	}
 	if (ns)
-		add_sync(&b->syncs, end - ns, end, ns);
+		add_sync(&followed->syncs, end - ns, end, ns);
 	return 0;
 }
 
 /* Whether a task sleeps until a flusher wakes it that is in a sync. Changes nothing. */
-static __always_inline bool awaits_sync(struct followed_task *b, struct task_struct *task)
+static __always_inline bool awaits_sync(struct followed_task *followed, struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	u32 place = SYSCALL_NR(regs) == NR_futex ? awaited_flusher(b->server, regs) : 0;
-	struct flusher *f = flusher_at(b->server, place);
+	u32 place = SYSCALL_NR(regs) == NR_futex ? awaited_flusher(followed->server, regs) : 0;
+	struct flusher *f = flusher_at(followed->server, place);
 	return f && READ_ONCE(f->since);
 }
 
 /* A task falls asleep in a sync. */
-static __always_inline void flusher_sleeps(struct followed_task *b, struct task_struct *task, u64 now)
+static __always_inline void flusher_sleeps(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	struct flusher *f = own_place(b, task->pid);
+	struct flusher *f = own_place(followed, task->pid);
 	if (f)
 		WRITE_ONCE(f->since, now);
 }
 
 /* A task ends. */
-static __always_inline void flusher_ends(struct followed_task *b, struct task_struct *task)
+static __always_inline void flusher_ends(struct followed_task *followed, struct task_struct *task)
 {
-	struct flusher *f = b->flusher ? own_place(b, task->pid) : NULL;
+	struct flusher *f = followed->flusher ? own_place(followed, task->pid) : NULL;
 	if (f) {
 		WRITE_ONCE(f->since, 0);
 		WRITE_ONCE(f->pid, 0);

@@ -29,11 +29,11 @@ static __always_inline u8 tls_record(u64 buf, u32 len)
 /* A read through the library returned plain text. Whether its SSL object is the client's shows
  * at the first one: encrypted bytes came on the client's socket then. Other objects belong to
  * connections that the server itself makes. */
-static __always_inline bool is_clients(struct followed_task *b)
+static __always_inline bool is_clients(struct followed_task *followed)
 {
-	if (!b->tls_session && b->tls)
-		b->tls_session = b->tls_reader;
-	return b->tls_session && b->tls_session == b->tls_reader;
+	if (!followed->tls_session && followed->tls)
+		followed->tls_session = followed->tls_reader;
+	return followed->tls_session && followed->tls_session == followed->tls_reader;
 }
 
 #endif

@@ -46,7 +46,7 @@ static __always_inline bool is_file_phase(u32 phase)
 
 /* What a task is at that wakes another one, as its saved registers show. An interrupt during a call looks like the
  * call; user space knows which waits that leaves open. */
-static __always_inline u8 how_woken(struct task_struct *waker)
+static __always_inline u8 wake_reason_of(struct task_struct *waker)
 {
 	if (!waker->pid)
 		return WAKE_OTHER;
@@ -86,16 +86,16 @@ static __always_inline void note_wake(struct wake *w, struct task_struct *waker,
 			continue;
 		w->request = c->request[i];
 		w->request_end = c->end[i];
-		w->how = WAKE_REQUEST;
+		w->reason = WAKE_REQUEST;
 		return;
 	}
-	w->how = how_woken(waker);
+	w->reason = wake_reason_of(waker);
 }
 
 /* From now on the waker's own sleeps are reported. The one that it wakes slept since `asleep`. */
 static __always_inline void follow_helper(struct task_struct *waker, struct wake *w, u64 asleep, bool direct)
 {
-	if (w->how < WAKE_SIGNAL || w->how > WAKE_KERNEL || w->flags & TRACE_WAKER_SERVER)
+	if (w->reason < WAKE_SIGNAL || w->reason > WAKE_KERNEL || w->flags & TRACE_WAKER_SERVER)
 		return;
 	struct helper *h = helper_of(waker);
 	if (h) {
@@ -114,34 +114,34 @@ static __always_inline void follow_helper(struct task_struct *waker, struct wake
 /* Reports a task's sleep that has ended at now. A wake from before it was awake last is not this one's. */
 static __always_inline void trace_wait(struct trace_event *e, struct wake *w, u64 awake_since)
 {
-	e->middle = e->end;
+	e->woken_or_issued = e->end;
 	if (w->at > awake_since) {
-		e->middle = w->at;
-		e->how = w->how;
+		e->woken_or_issued = w->at;
+		e->reason_or_view = w->reason;
 		e->flags = w->flags;
 		e->waker = w->pid;
 		e->request = w->request;
-		e->request_end = w->request_end;
+		e->request_end_or_on_cpu = w->request_end;
 	}
-	trace_tell(e);
+	trace_submit(e);
 }
 
 /* A server's task comes to a CPU. */
-static __noinline int trace_sleep(struct followed_task *b, struct task_struct *task, u64 now)
+static __noinline int trace_sleep(struct followed_task *followed, struct task_struct *task, u64 now)
 {
-	if (!b || !task)
+	if (!followed || !task)
 		return 0;
-	u32 kind = b->off_kind;
+	u32 kind = followed->off_kind;
 	struct trace_event *e = NULL;
-	if (kind != PHASE_RUNQUEUE && (b->busy || is_file_phase(kind)))
-		e = trace_begin(TRACE_WAIT, b->mark, now);
+	if (kind != PHASE_RUNQUEUE && (followed->busy || is_file_phase(kind)))
+		e = trace_begin(TRACE_WAIT, followed->mark, now);
 	if (e) {
-		e->of = b->server;
+		e->owner = followed->server;
 		e->pid = task->pid;
-		e->what = kind;
-		trace_wait(e, &b->wake, b->awake_since);
+		e->subtype = kind;
+		trace_wait(e, &followed->wake, followed->awake_since);
 	}
-	b->awake_since = now;
+	followed->awake_since = now;
 	return 0;
 }
 
@@ -164,7 +164,7 @@ static __always_inline void helper_enters(struct task_struct *task)
 	struct trace_event *e = h->asleep ? trace_begin(TRACE_WAIT, h->off, now) : NULL;
 	if (e) {
 		e->pid = task->pid;
-		e->what = TRACE_HELPER;
+		e->subtype = TRACE_HELPER;
 		trace_wait(e, &h->wake, h->awake_since);
 	}
 	h->asleep = 0;

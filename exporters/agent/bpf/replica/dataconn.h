@@ -12,6 +12,7 @@
 #ifndef __PLUMBLINE_DATACONN_H__
 #define __PLUMBLINE_DATACONN_H__
 
+#include "../little_endian.h"
 #include "wire.h"
 
 #define WIRE_HEADER_MAX 30
@@ -36,16 +37,6 @@ enum dataconn_type {
 	DATACONN_EXTRA_8 = 8, /* Longhorn: no space left (a response); Jiva: sync */
 	DATACONN_JIVA_UNMAP = 9,
 };
-
-static __always_inline u32 le32(const u8 *p)
-{
-	return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24;
-}
-
-static __always_inline u64 le64(const u8 *p)
-{
-	return le32(p) | (u64)le32(p + 4) << 32;
-}
 
 static __always_inline bool wire_begins(const u8 *h, u32 have)
 {

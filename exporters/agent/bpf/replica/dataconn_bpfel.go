@@ -241,10 +241,9 @@ type DataconnWrite struct {
 	Last     uint64
 	Previous uint64
 	Users    uint32
-	Sent     uint32
 	Acked    uint32
 	Overlap  uint8
-	Pad      [3]uint8
+	Pad      [7]uint8
 }
 
 type DataconnWriteKey struct {
@@ -309,7 +308,7 @@ const (
 	DataconnVarUnusedTraceFlag       = "unused_trace_flag"
 	DataconnVarUnusedTraceKind       = "unused_trace_kind"
 	DataconnVarUnusedView            = "unused_view"
-	DataconnVarUnusedWakeHow         = "unused_wake_how"
+	DataconnVarUnusedWakeReason      = "unused_wake_reason"
 )
 
 // LoadDataconn returns the embedded CollectionSpec for Dataconn.
@@ -417,7 +416,7 @@ type DataconnVariableSpecs struct {
 	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
 	UnusedView         *ebpf.VariableSpec `ebpf:"unused_view"`
-	UnusedWakeHow      *ebpf.VariableSpec `ebpf:"unused_wake_how"`
+	UnusedWakeReason   *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
 
 // DataconnObjects contains all objects after they have been loaded into the kernel.
@@ -505,7 +504,7 @@ type DataconnVariables struct {
 	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
 	UnusedView         *ebpf.Variable `ebpf:"unused_view"`
-	UnusedWakeHow      *ebpf.Variable `ebpf:"unused_wake_how"`
+	UnusedWakeReason   *ebpf.Variable `ebpf:"unused_wake_reason"`
 }
 
 // DataconnPrograms contains all programs after they have been loaded into the kernel.

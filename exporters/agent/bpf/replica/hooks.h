@@ -10,7 +10,7 @@ int BPF_PROG(replica_received, struct sock *sk, int result, int flags)
 	struct process *p = process_now();
 
 	if (p && !(flags & MSG_PEEK))
-		received(rank, p, sk, inode_of(sk), family_of(sk), result, SCRATCH_RECEIVED);
+		received(rank, p, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, FOLLOWS_REPLICAS + 1);
 	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
@@ -22,7 +22,7 @@ int BPF_PROG(replica_sent, struct sock *sk, int result)
 	struct process *p = process_now();
 
 	if (p)
-		sent(rank, p, sk, inode_of(sk), family_of(sk), result, SCRATCH_SENT);
+		sent(rank, p, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, FOLLOWS_REPLICAS + 1);
 	return program_exit(&socket_groups, GROUP_SENT, rank);
 }
@@ -62,7 +62,7 @@ int BPF_PROG(replica_inet_received, struct socket *s, void *msg, u64 size, int f
 SEC("fexit/inet6_recvmsg")
 int BPF_PROG(replica_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return function_received(s, result, flags, ROOM_RECEIVED_INET6);
+	return function_received(s, result, flags, SCRATCH_RECEIVED_INET6);
 }
 
 SEC("fexit/unix_stream_recvmsg")
@@ -80,7 +80,7 @@ int BPF_PROG(replica_inet_sent, struct socket *s, void *msg, u64 size, int resul
 SEC("fexit/inet6_sendmsg")
 int BPF_PROG(replica_inet6_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return function_sent(s, result, ROOM_SENT_INET6);
+	return function_sent(s, result, SCRATCH_SENT_INET6);
 }
 
 SEC("fexit/unix_stream_sendmsg")

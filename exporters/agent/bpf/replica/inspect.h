@@ -9,7 +9,6 @@
 
 #define TCP_LISTEN 10
 #define IPPROTO_TCP 6
-#define SOCK_STREAM 1
 #define RCV_SHUTDOWN 1
 #define TASK_STOPPED_OR_TRACED (4 | 8) /* __TASK_STOPPED, __TASK_TRACED of linux/sched.h */
 #define TASK_FROZEN 0x8000             /* the freezer of cgroup v1 and of suspend */

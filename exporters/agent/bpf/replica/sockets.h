@@ -123,7 +123,7 @@ int BPF_PROG(replica_sending, struct sock *sk)
 	struct process *p = engine_now();
 
 	if (p)
-		note_requests(p, sk, inode_of(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
+		note_requests(p, sk, inode_by_btf(sk), (void *)bpf_task_pt_regs(bpf_get_current_task_btf()),
 			scratch_slot_of(SCRATCH_SENDING, rank));
 	return program_exit(&program_groups, GROUP_SENDING, rank);
 }
@@ -141,7 +141,7 @@ int BPF_PROG(replica_sending_packet, struct sk_buff *packet)
 	struct sock *sk = packet->sk;
 	struct pt_regs *regs = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (sk && sk->sk_lock.owned && send_buffer(regs) && sk == sock_of_fd(ARG1(regs)))
-		note_requests(p, sk, inode_of(sk), regs, SCRATCH_SENDING_PACKET);
+		note_requests(p, sk, inode_by_btf(sk), regs, SCRATCH_SENDING_PACKET);
 	return 0;
 }
 

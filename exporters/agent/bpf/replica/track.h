@@ -15,10 +15,8 @@
 #include "../operation.h"
 #include "../socket.h"
 #include "../trace.h"
+#include "../uapi.h"
 #include "wire.h"
-
-#define E2BIG 7
-#define EEXIST 17
 
 /* A time and a peer in one word, for compare-and-swap: 4.9 hours and a million peers. */
 #define PEER_BITS 20
@@ -149,10 +147,9 @@ struct write {
 	u64 last;     /* the latest acknowledgement: ns after start << PEER_BITS | the peer */
 	u64 previous; /* the one before it */
 	u32 users;    /* requests of the frontend for this very extent now */
-	u32 sent;
 	u32 acked;
 	u8 overlap;
-	u8 pad[3];
+	u8 pad[7];
 };
 
 struct ack_key {
@@ -161,8 +158,8 @@ struct ack_key {
 };
 
 struct acks {
-	u64 last;    /* writes this peer completed */
-	u64 wait_ns; /* how long these waited for this peer alone */
+	u64 last;    /* how many writes waited for this peer last */
+	u64 wait_ns; /* how long these waited for this peer alone, ns */
 };
 
 struct process_event {
@@ -177,10 +174,10 @@ enum scratch_slot {
 	SCRATCH_SENDING_PACKET,
 	SCRATCH_SENDING_LOCAL,
 	SCRATCH_SENT,
-	ROOM_SENT_INET6,
+	SCRATCH_SENT_INET6,
 	SCRATCH_SENT_UNIX,
 	SCRATCH_RECEIVED,
-	ROOM_RECEIVED_INET6,
+	SCRATCH_RECEIVED_INET6,
 	SCRATCH_RECEIVED_UNIX,
 	SCRATCH_SLOTS,
 };
@@ -357,9 +354,7 @@ static __always_inline void write_begins(struct operation *r, bool frontend)
 		if (!w)
 			return;
 	}
-	if (!frontend)
-		__sync_fetch_and_add(&w->sent, 1);
-	else if (__sync_fetch_and_add(&w->users, 1))
+	if (frontend && __sync_fetch_and_add(&w->users, 1))
 		w->overlap = 1;
 }
 
@@ -510,16 +505,16 @@ static __noinline void trace_operation(struct cursor *u, struct operation *r)
 	e->request = m->id;
 	e->offset = r->offset;
 	e->size = r->size;
-	e->of = r->slot;
+	e->owner = r->slot;
 	e->pid = task;
 	e->tgid = task >> 32;
 	e->local_port = c->local_port;
 	e->remote_port = c->remote_port;
 	e->peer = r->peer;
-	e->what = r->op;
-	e->how = r->view;
+	e->subtype = r->op;
+	e->reason_or_view = r->view;
 	e->flags = m->failed ? TRACE_FAILED : 0;
-	trace_tell(e);
+	trace_submit(e);
 }
 
 static __noinline void operation_ends(struct cursor *u)

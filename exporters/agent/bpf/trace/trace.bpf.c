@@ -167,17 +167,17 @@ int BPF_PROG(trace_request_ends, struct request *rq, blk_status_t error, unsigne
 	}
 	struct trace_event *e = trace_begin(TRACE_REQUEST, start ? start : i.at, now);
 	if (e) {
-		e->middle = i.at;
+		e->woken_or_issued = i.at;
 		e->request = (u64)rq;
 		e->offset = i.offset;
 		e->call_offset = i.origin.call_offset;
 		e->size = i.size;
-		e->of = device_of(rq);
+		e->owner = device_of(rq);
 		e->pid = i.origin.pid;
 		e->tgid = i.origin.tgid;
-		e->what = op;
+		e->subtype = op;
 		e->flags = (error ? TRACE_FAILED : 0) | (i.flushes ? TRACE_FLUSHES : 0);
-		trace_tell(e);
+		trace_submit(e);
 	}
 	/* The device's own flush wakes nobody: those who wait for it have requests of their own. */
 	if (start && op != REQ_OP_FLUSH)

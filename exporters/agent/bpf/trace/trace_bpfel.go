@@ -37,26 +37,26 @@ type TraceOrigin struct {
 }
 
 type TraceTraceEvent struct {
-	_          structs.HostLayout
-	Start      uint64
-	End        uint64
-	Middle     uint64
-	Request    uint64
-	RequestEnd uint64
-	Offset     uint64
-	CallOffset uint64
-	Size       uint32
-	Of         uint32
-	Pid        uint32
-	Tgid       uint32
-	Waker      uint32
-	LocalPort  uint16
-	RemotePort uint16
-	Kind       uint8
-	What       uint8
-	How        uint8
-	Flags      uint8
-	Peer       uint32
+	_                 structs.HostLayout
+	Start             uint64
+	End               uint64
+	WokenOrIssued     uint64
+	Request           uint64
+	RequestEndOrOnCpu uint64
+	Offset            uint64
+	CallOffset        uint64
+	Size              uint32
+	Owner             uint32
+	Pid               uint32
+	Tgid              uint32
+	Waker             uint32
+	LocalPort         uint16
+	RemotePort        uint16
+	Kind              uint8
+	Subtype           uint8
+	ReasonOrView      uint8
+	Flags             uint8
+	Peer              uint32
 }
 
 type TraceTraceFlag uint32
@@ -78,15 +78,15 @@ const (
 	TraceTraceKindTRACE_OPERATION TraceTraceKind = 3
 )
 
-type TraceWakeHow uint32
+type TraceWakeReason uint32
 
 const (
-	TraceWakeHowWAKE_UNSEEN  TraceWakeHow = 0
-	TraceWakeHowWAKE_REQUEST TraceWakeHow = 1
-	TraceWakeHowWAKE_SIGNAL  TraceWakeHow = 2
-	TraceWakeHowWAKE_CALL    TraceWakeHow = 3
-	TraceWakeHowWAKE_KERNEL  TraceWakeHow = 4
-	TraceWakeHowWAKE_OTHER   TraceWakeHow = 5
+	TraceWakeReasonWAKE_UNSEEN  TraceWakeReason = 0
+	TraceWakeReasonWAKE_REQUEST TraceWakeReason = 1
+	TraceWakeReasonWAKE_SIGNAL  TraceWakeReason = 2
+	TraceWakeReasonWAKE_CALL    TraceWakeReason = 3
+	TraceWakeReasonWAKE_KERNEL  TraceWakeReason = 4
+	TraceWakeReasonWAKE_OTHER   TraceWakeReason = 5
 )
 
 // Names of all BPF objects in the ELF.
@@ -108,7 +108,7 @@ const (
 	TraceVarUnusedTraceEvent     = "unused_trace_event"
 	TraceVarUnusedTraceFlag      = "unused_trace_flag"
 	TraceVarUnusedTraceKind      = "unused_trace_kind"
-	TraceVarUnusedWakeHow        = "unused_wake_how"
+	TraceVarUnusedWakeReason     = "unused_wake_reason"
 )
 
 // LoadTrace returns the embedded CollectionSpec for Trace.
@@ -180,7 +180,7 @@ type TraceVariableSpecs struct {
 	UnusedTraceEvent *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag  *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind  *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
-	UnusedWakeHow    *ebpf.VariableSpec `ebpf:"unused_wake_how"`
+	UnusedWakeReason *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
 
 // TraceObjects contains all objects after they have been loaded into the kernel.
@@ -228,7 +228,7 @@ type TraceVariables struct {
 	UnusedTraceEvent *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag  *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind  *ebpf.Variable `ebpf:"unused_trace_kind"`
-	UnusedWakeHow    *ebpf.Variable `ebpf:"unused_wake_how"`
+	UnusedWakeReason *ebpf.Variable `ebpf:"unused_wake_reason"`
 }
 
 // TracePrograms contains all programs after they have been loaded into the kernel.
