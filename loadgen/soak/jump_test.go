@@ -63,7 +63,7 @@ func TestSuspendIsNoted(t *testing.T) {
 		defer close(done)
 		s.sample(ctx)
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := asked.Load(); n < 5 {
 			return fmt.Errorf("the clocks were read %d times", n)
 		}

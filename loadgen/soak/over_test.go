@@ -70,7 +70,7 @@ func TestOverSoakStays(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if share := testutil.ToFloat64(s.progress); share != 1 {
 			return fmt.Errorf("%v of the soak is over", share)
 		}
@@ -151,7 +151,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 		return errors.Join(err, <-done)
 	}
 	t.Cleanup(func() { _ = end() })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := events(read(t, folder), FaultEvent, "slow disk", Begin); n != 1 {
 			return fmt.Errorf("%d beginnings of the fault", n)
 		}
@@ -159,7 +159,7 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	})
 	before := asked.Load()
 	cancel()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if asked.Load() == before {
 			return errors.New("the soak does not read the clock to see whether it is over")
 		}

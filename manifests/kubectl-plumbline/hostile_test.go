@@ -67,7 +67,7 @@ func TestEndless(t *testing.T) {
 		}
 	})
 	c, _ := fake(t, called{"a/p:9090", endless})
-	c.patience, c.mostAnswer = testkit.Patience, 8<<20
+	c.candidateTimeout, c.mostAnswer = testkit.DefaultTimeout, 8<<20
 	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
 		t.Errorf("by its label: %v", err)
 	}

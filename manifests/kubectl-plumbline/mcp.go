@@ -133,7 +133,7 @@ func addTool[Arguments interface{ into(*options) error }](c *cluster, server *mc
 	tool := &mcp.Tool{Name: name, Description: description + " " + data, OutputSchema: schema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}}
 	mcp.AddTool(server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, arguments Arguments) (*mcp.CallToolResult, any, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
 		select {
 		case turn <- struct{}{}:

@@ -192,7 +192,7 @@ func speak(t *testing.T, arguments ...string) lines {
 		t.Fatal(err)
 	}
 	// A server that does not answer or end is ended, and the test fails by what it reads then.
-	stop := time.AfterFunc(testkit.Patience, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(testkit.DefaultTimeout, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { stop.Stop() })
 	s := bufio.NewScanner(out)
 	s.Buffer(nil, 8<<20)
@@ -312,7 +312,7 @@ func TestProtocolEndsWhileAsking(t *testing.T) {
 	l.answer(t, initialize)
 	l.send(t, initialized)
 	l.send(t, callWhy)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 	defer cancel()
 	select {
 	case <-asked:

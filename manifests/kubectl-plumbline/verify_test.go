@@ -215,14 +215,14 @@ func TestVerify(t *testing.T) {
 				return nil
 			}
 			if c.broken == "" {
-				out, err := verify(t, url, testkit.Patience)
+				out, err := verify(t, url, testkit.DefaultTimeout)
 				if err != nil || said(out) != nil {
 					t.Errorf("%v\n%v", err, said(out))
 				}
 				return
 			}
 			// Links before the one that is missing come with the first scrapes.
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				out, err := verify(t, url, 0)
 				if err == nil {
 					return fmt.Errorf("taken for whole:\n%s", out)

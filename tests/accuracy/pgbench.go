@@ -96,7 +96,7 @@ func agreePgbench(t *rig.Scope, o options) {
 		b := d.bench(o, w.args...)
 		output := tracer.Stop()
 		var after agentproc.Metrics
-		rig.Eventually(t, rig.Patience, func() error {
+		rig.Eventually(t, rig.DefaultTimeout, func() error {
 			after = d.scrape()
 			if c, _ := d.all(after); c-count < b.transactions*w.statements {
 				return fmt.Errorf("%v statements counted of %v", c-count, b.transactions*w.statements)
@@ -172,7 +172,7 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	count, seconds := d.all(before)
 	transactions := d.bench(o).transactions
 	var after agentproc.Metrics
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		after = d.scrape()
 		if c, _ := d.all(after); c-count < 7*transactions {
 			return fmt.Errorf("%v statements counted of %v", c-count, 7*transactions)

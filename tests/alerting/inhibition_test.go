@@ -139,7 +139,7 @@ func TestInhibition(t *testing.T) {
 					}
 				}
 				m.post(t, source, same, other)
-				testkit.Eventually(t, testkit.Patience, func() error {
+				testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 					held, err := m.held(same)
 					if err == nil && !held {
 						err = errors.New("not held back")

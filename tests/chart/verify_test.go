@@ -65,7 +65,7 @@ func verify(t *testing.T, s *kubetest.Server) {
 		t.Helper()
 		var wait sync.WaitGroup
 		wait.Go(func() { _, err = run("test", "plumbline", "--timeout=1m") })
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			o, err := pods.Get(context.Background(), "plumbline-test", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -114,7 +114,7 @@ func verify(t *testing.T, s *kubetest.Server) {
 	if said, err = test(); err != nil || !strings.Contains(said, "The chain is whole.") {
 		t.Errorf("with all there is: %v\n%s", err, said)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if o, err := pods.Get(context.Background(), "plumbline-test", metav1.GetOptions{}); err == nil && o.GetDeletionTimestamp() == nil {
 			return errors.New("the pod of a test that succeeded is kept")
 		}

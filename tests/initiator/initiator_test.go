@@ -46,7 +46,7 @@ func each(t *testing.T, f func(t *testing.T, p *rig.ISCSIProgram, file string, s
 						t.Fatal(err)
 					}
 					// What hangs shall fail.
-					limit := time.AfterFunc(testkit.Patience, func() { _ = s.Close() })
+					limit := time.AfterFunc(testkit.DefaultTimeout, func() { _ = s.Close() })
 					t.Cleanup(func() {
 						limit.Stop()
 						_ = s.Close()

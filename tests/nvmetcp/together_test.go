@@ -237,7 +237,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	b.end()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if target.controllerOf(b.id, hostNQN) != nil {
 			return errors.New("the controller of a host that has left is there")
 		}

@@ -49,7 +49,7 @@ func guarded(t *testing.T, m marked) (pg *servertest.Postgres, dsn string) {
 	url := func(password string) string {
 		return fmt.Sprintf("postgres://marked:%s@127.0.0.1:%d/marked?sslmode=disable", password, pg.Port)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c, err := pgx.Connect(context.Background(), url("wrong"))
 		if err == nil {
 			_ = c.Close(context.Background())
@@ -86,7 +86,7 @@ func run(t *testing.T, awaited string, cmd *exec.Cmd) (address string, p *rig.Pr
 	address = testkit.FreeAddress(t)
 	cmd.Args = append(cmd.Args, "--web.listen-address="+address, "--log.level=debug")
 	p = rig.Start(t, cmd)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func TestSecretsStayInside(t *testing.T) {
 	exporter := exec.Command(testkit.Tool(t, "postgres_exporter"), "--web.listen-address="+exporterAt, "--collector.stat_statements", "--log.level=debug")
 	exporter.Env = append(os.Environ(), "DATA_SOURCE_NAME="+dsn)
 	exporterProcess := rig.Start(t, exporter)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_, err := http.Get("http://" + exporterAt + "/metrics")
 		return err
 	})

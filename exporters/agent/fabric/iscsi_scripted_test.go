@@ -191,7 +191,7 @@ func (b *serverBench) connect() *script {
 	if s.target, err = l.Accept(); err != nil {
 		b.T.Fatal(err)
 	}
-	limit := time.Now().Add(testkit.Patience) // what hangs shall fail
+	limit := time.Now().Add(testkit.DefaultTimeout) // what hangs shall fail
 	_, _ = s.initiator.SetDeadline(limit), s.target.SetDeadline(limit)
 	b.T.Cleanup(s.close)
 	return s
@@ -278,7 +278,7 @@ func scriptedCountsOf(r replicatest.Reading, volume string) scriptedCounts {
 // expect waits until a volume's counts are these.
 func (b *serverBench) expect(volume string, want scriptedCounts) (r replicatest.Reading) {
 	b.T.Helper()
-	testkit.Eventually(b.T, testkit.Patience, func() error {
+	testkit.Eventually(b.T, testkit.DefaultTimeout, func() error {
 		r = b.Read()
 		if got := scriptedCountsOf(r, volume); got != want {
 			return fmt.Errorf("%s has %+v, want %+v", volume, got, want)
@@ -572,7 +572,7 @@ func TestISCSIScriptedNames(t *testing.T) {
 	}
 	var r replicatest.Reading
 	// One that is longer than a target's name may be is no name: others are waited for.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		r = b.Read()
 		if n := r.Count(targetPrefix+"_seconds", replicatest.Match{"backend": "iscsi"}); n != uint64(len(names)) {
 			return fmt.Errorf("%d reads, want %d", n, len(names))
@@ -692,7 +692,7 @@ func TestISCSIScriptedLoginCalls(t *testing.T) {
 			s.read = oneRead
 			s.good(2, 0)
 			s.close()
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if got := scriptedCountsOf(b.Read(), name); got != (scriptedCounts{reads: 1}) {
 					return fmt.Errorf("%+v, want one read", got)
 				}

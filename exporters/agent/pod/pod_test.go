@@ -159,7 +159,7 @@ func TestFoldersAnswerLate(t *testing.T) {
 		if pods != nil || want == "" {
 			answer <- pods
 		}
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			if got := n.logged["u1"].Name; got != want {

@@ -26,7 +26,8 @@ func rooted(t *testing.T, proc string) {
 	}
 }
 
-func patient(n *Node) *Node {
+// withLongTimeout has finding a folder take up to a minute.
+func withLongTimeout(n *Node) *Node {
 	n.folders.calls = untrusted.NewCalls(time.Minute, 8)
 	return n
 }
@@ -36,7 +37,7 @@ func patient(n *Node) *Node {
 func TestFolderWithLinks(t *testing.T) {
 	proc, sys := machine(t)
 	rooted(t, proc)
-	found, err := patient(NewNode(proc, sys, fixed{identities: []Identity{
+	found, err := withLongTimeout(NewNode(proc, sys, fixed{identities: []Identity{
 		{Volume: "used", Directory: "/links/one", InUse: true},
 		{Volume: "elsewhere", Directory: "/links/../links/one/", InUse: true, elsewhere: true}, // its links are not followed
 		{Volume: "named", Directory: "/links/one"},
@@ -81,7 +82,7 @@ func TestFolderHung(t *testing.T) {
 			t.Errorf("found %q, %v; want %q and %q", got, err, want, trouble)
 		}
 	}
-	patient(n)
+	withLongTimeout(n)
 	is("linked=/srv/local/one one=/srv/local/one", "")
 	hung, release := untrustedtest.HungMount(t)
 	link := filepath.Join(proc, "1", "root")
@@ -127,7 +128,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 		t.Errorf("queried %d times, want once for the mount that hangs, and three times for the other one", n)
 	}
 	close(hangs)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		f.begin([]Identity{{Directory: "/data/0"}})
 		at, _, err := f.locate(Identity{Directory: "/data/0"}, tables)
 		if err == nil && at.Directory != "/data/0/found" {

@@ -141,7 +141,7 @@ func things(versions ...string) Kind {
 // have waits until the things of these names are known, and no others.
 func have(t *testing.T, c *Objects, want ...string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var got []string
 		for name := range All[*thing](c, "things") {
 			got = append(got, name)
@@ -177,7 +177,7 @@ func TestListsAndChanges(t *testing.T) {
 			have(t, c, "a", "d", "e", "f")
 			// The watch ends behind the bookmark, which a broken connection may lose. Objects that it received now would be lost.
 			s.changes <- watchEnds
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.ended == 0 {
@@ -251,7 +251,7 @@ func TestVersions(t *testing.T) {
 			s.mu.Unlock()
 			s.CloseClientConnections()
 			have(t, c, "a")
-			testkit.Eventually(t, testkit.Patience, func() error { return c.Err("things") })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return c.Err("things") })
 		})
 	}
 }
@@ -349,7 +349,7 @@ func TestShortWatches(t *testing.T) {
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if n := c.kinds["things"].errors["other"]; n < 2 {

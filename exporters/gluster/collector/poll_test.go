@@ -36,7 +36,7 @@ func TestBricksAreShownBeforeTheirVolumesAnswer(t *testing.T) {
 		defer close(ended)
 		g.poll(ctx, time.Minute)
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text := exposition.Text(t, r)
 		for _, want := range []string{"plumbline_gluster_brick_up{", "plumbline_gluster_last_poll_timestamp_seconds ", "plumbline_gluster_up 1\n"} {
 			if !strings.Contains(text, "\n"+want) {

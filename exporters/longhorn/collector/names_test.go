@@ -47,10 +47,10 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 		t.Helper()
 		select {
 		case <-w.fleet.list()[0].asked:
-		case <-time.After(testkit.Patience):
+		case <-time.After(testkit.DefaultTimeout):
 			t.Fatalf("%s: no request was made", what)
 		}
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			s, _ := w.scrape()
 			return s.want(want)
 		})
@@ -156,7 +156,7 @@ func TestReplicasOfAMovingVolume(t *testing.T) {
 		t.Errorf("the replicas with a place are %v", placed)
 	}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.DefaultTimeout)
 	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
 	registry.MustRegister(set)
 	if err := gather(t, registry).want(map[string]float64{

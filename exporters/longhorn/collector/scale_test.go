@@ -75,7 +75,7 @@ func TestThousandVolumes(t *testing.T) {
 		Poll: Poll{EngineInterval: 800 * time.Millisecond, StateInterval: 5 * time.Second, Timeout: 5 * time.Second}})
 	defer func() { fleet.Set(ctx, nil) }()
 	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster, Fleet: fleet}
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	for _, e := range All() {
 		set.Add(e.Name, e.New(o))
@@ -87,7 +87,7 @@ func TestThousandVolumes(t *testing.T) {
 	}
 	go cluster.Feed(ctx, fleet)
 	series := 0
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s := gather(t, registry)
 		up, placed := 0, 0
 		for name, value := range s {

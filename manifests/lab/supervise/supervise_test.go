@@ -99,7 +99,7 @@ func TestGate(t *testing.T) {
 	defer cancel()
 	gate := make(chan error, 1)
 	go func() { gate <- Gate(ctx, dir, "agent", &log) }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, err := readState(dir, "agent")
 		if err == nil && (s.Phase != Waits || s.Waiting != "was stopped on purpose" || s.Restarts != 1) {
 			err = fmt.Errorf("stopped on purpose: %+v", s)
