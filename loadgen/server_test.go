@@ -65,15 +65,15 @@ type server struct {
 	cmd *exec.Cmd
 	url string
 
-	mu   sync.Mutex
-	said strings.Builder
+	mu     sync.Mutex
+	output strings.Builder
 }
 
 // log is its output so far.
 func (s *server) log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.said.String()
+	return s.output.String()
 }
 
 var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
@@ -100,7 +100,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 	go func() {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			s.mu.Lock()
-			s.said.WriteString(lines.Text() + "\n")
+			s.output.WriteString(lines.Text() + "\n")
 			s.mu.Unlock()
 			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
 				address <- m[1]

@@ -144,11 +144,11 @@ func offeredRate(t *testing.T, server *testdb.Staller, rate float64) {
 }
 
 // More than the connections can take is reported, and none of it is lost.
-func TestSaturationIsSaid(t *testing.T) {
-	attempt(t, func() error { return saturationIsSaid(t) })
+func TestSaturationIsReported(t *testing.T) {
+	attempt(t, func() error { return saturationIsReported(t) })
 }
 
-func saturationIsSaid(t *testing.T) error {
+func saturationIsReported(t *testing.T) error {
 	server := testdb.StartStaller(t)
 	r := newRig(t, Config{DSN: server.DSN(), Rate: 500, Connections: 1, Queue: 50})
 	stop := r.start(t)

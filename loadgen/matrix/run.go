@@ -161,7 +161,7 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	}
 	report.Environment = r.environment(ctx, targets)
 	report.judge()
-	r.askLayers(ctx, report)
+	r.queryLayers(ctx, report)
 	report.sumUp()
 	return report, interrupted
 }

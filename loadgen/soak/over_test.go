@@ -106,7 +106,7 @@ func TestMendedAfterTheEnd(t *testing.T) {
 }
 
 // A fault that came while the soak did not run is reported once, however often it is started after that.
-func TestMissedFaultIsToldOnce(t *testing.T) {
+func TestMissedFaultIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	plan := unreachedPlan(t, Fault{Name: "missed", Do: []string{"false"}}, Fault{Name: "beyond the end", At: 2 * time.Hour, Do: []string{"false"}})
 	folder := begun(t, plan, time.Now().Add(-2*time.Minute))
@@ -133,9 +133,9 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var later, asked atomic.Int64 // by how much the clock is later, and how often it was read
+	var later, reads atomic.Int64 // by how much the clock is later, and how often it was read
 	now := func() time.Time {
-		asked.Add(1)
+		reads.Add(1)
 		return time.Now().Add(time.Duration(later.Load()))
 	}
 	s.clock = clock{now, wallClock.sleep}
@@ -157,10 +157,10 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 		}
 		return nil
 	})
-	before := asked.Load()
+	before := reads.Load()
 	cancel()
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if asked.Load() == before {
+		if reads.Load() == before {
 			return errors.New("the soak does not read the clock to see whether it is over")
 		}
 		_, err := os.Stat(mending)

@@ -67,7 +67,7 @@ func TestChosen(t *testing.T) {
 	for name, c := range map[string]struct {
 		services []called
 		verify   bool
-		asked    string   // "" if it is refused
+		chosen   string   // "" if it is refused
 		want     []string // of the note, or of the refusal
 	}{
 		"one":                    {[]called{{"monitoring/p:9090", lab()}}, false, "monitoring/p:9090", []string{label, "--prometheus"}},
@@ -82,16 +82,16 @@ func TestChosen(t *testing.T) {
 			f, notes := fake(t, c.services...)
 			f.silent = c.verify
 			_, err := f.findPrometheus(t.Context())
-			said := notes.String()
+			output := notes.String()
 			if err != nil {
-				said = err.Error()
+				output = err.Error()
 			}
-			if (err == nil) != (c.asked != "") || err == nil && (f.chosen != c.asked || !strings.Contains(said, "Prometheus is "+c.asked)) {
-				t.Errorf("the Prometheus is %q, want %q: %v", f.chosen, c.asked, err)
+			if (err == nil) != (c.chosen != "") || err == nil && (f.chosen != c.chosen || !strings.Contains(output, "Prometheus is "+c.chosen)) {
+				t.Errorf("the Prometheus is %q, want %q: %v", f.chosen, c.chosen, err)
 			}
 			for _, want := range c.want {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q is not reported: %s", want, said)
+				if !strings.Contains(output, want) {
+					t.Errorf("%q is not reported: %s", want, output)
 				}
 			}
 		})
@@ -134,7 +134,7 @@ func TestHostileWords(t *testing.T) {
 						return err
 					}
 					all, err := c.firing(t.Context(), p)
-					tellAlerts(out, all, c.now())
+					printAlerts(out, all, c.now())
 					return err
 				},
 			} {

@@ -298,9 +298,9 @@ func TestProtocol(t *testing.T) {
 
 // The end of standard input ends the process though Prometheus never answers its query.
 func TestProtocolEndsWhileAsking(t *testing.T) {
-	asked, done := make(chan struct{}, 1), make(chan struct{})
+	requested, done := make(chan struct{}, 1), make(chan struct{})
 	prometheus := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		select {
 		case <-r.Context().Done():
 		case <-done:
@@ -315,7 +315,7 @@ func TestProtocolEndsWhileAsking(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 	defer cancel()
 	select {
-	case <-asked:
+	case <-requested:
 	case <-ctx.Done():
 		t.Fatal("Prometheus gets no query")
 	}

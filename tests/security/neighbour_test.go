@@ -164,12 +164,12 @@ func (n *neighbourhood) look() (page string, err error) {
 	if _, err := parser.TextToMetricFamilies(bytes.NewReader(text)); err != nil {
 		n.t.Fatalf("the page is not valid: %v", err)
 	}
-	for where, said := range map[string]string{"page": string(text), "log": n.agent.Log.String()} {
-		if !utf8.ValidString(said) {
+	for where, output := range map[string]string{"page": string(text), "log": n.agent.Log.String()} {
+		if !utf8.ValidString(output) {
 			n.t.Errorf("the %s is no UTF-8", where)
 		}
 		for _, s := range n.secrets {
-			if s != "" && strings.Contains(said, s) {
+			if s != "" && strings.Contains(output, s) {
 				n.t.Fatalf("the %s has a secret: %.40s", where, s)
 			}
 		}

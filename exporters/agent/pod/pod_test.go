@@ -154,7 +154,7 @@ func TestFoldersAnswerLate(t *testing.T) {
 		}
 		return pods, nil
 	}}
-	told := func(pods map[string]Pod, want string) {
+	wantName := func(pods map[string]Pod, want string) {
 		t.Helper()
 		if pods != nil || want == "" {
 			answer <- pods
@@ -174,10 +174,10 @@ func TestFoldersAnswerLate(t *testing.T) {
 		if got := n.fromFolders()["u1"].Name; got != before {
 			t.Errorf("without an answer it is called %q, want %q", got, before)
 		}
-		told(map[string]Pod{"u1": {Name: name}}, name)
+		wantName(map[string]Pod{"u1": {Name: name}}, name)
 	}
 	if got := n.fromFolders()["u1"].Name; got != "two" {
 		t.Errorf("while they hang it is called %q", got)
 	}
-	told(nil, "") // nothing is there any more
+	wantName(nil, "") // nothing is there any more
 }

@@ -387,7 +387,7 @@ func TestFleetTLS(t *testing.T) {
 }
 
 // What timed out is retried soon: the TLS library, where the server writes what it waits for, and where its files are.
-func TestFleetAsksAgain(t *testing.T) {
+func TestFleetQueriesAgain(t *testing.T) {
 	for _, passing := range []error{untrusted.ErrUnanswered, untrusted.ErrTooMany} {
 		f, k := testFleet(2)
 		s := running(1, "a", 1)
@@ -429,7 +429,7 @@ func TestFleetAsksAgain(t *testing.T) {
 }
 
 // What is requested once is not requested again, unless it timed out.
-func TestWaitEventIsAskedForAgain(t *testing.T) {
+func TestWaitEventIsQueriedAgain(t *testing.T) {
 	f, _ := testFleet(2)
 	q := &query{fleet: f, calls: untrusted.NewCalls(time.Minute, 8), kernel: kernelSide{procfs: "/proc"}}
 	s := running(os.Getpid(), "a", 1)

@@ -99,10 +99,10 @@ func TestFolderHung(t *testing.T) {
 // A file system that hangs is queried once per look, and costs no volume on another one its place. A late answer counts
 // from then on.
 func TestFoldersOnAHungMount(t *testing.T) {
-	f, asked, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
+	f, queried, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
 	f.calls = untrusted.NewCalls(20*time.Millisecond, folderHanging)
 	f.find = func(_, path string) (folder, error) {
-		asked <- path
+		queried <- path
 		if within(path, "/data") {
 			<-hangs
 		}
@@ -124,7 +124,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 			t.Errorf("/srv/one: %+v, %v", at, err)
 		}
 	}
-	if n := len(asked); n != 1+3 {
+	if n := len(queried); n != 1+3 {
 		t.Errorf("queried %d times, want once for the mount that hangs, and three times for the other one", n)
 	}
 	close(hangs)
@@ -140,9 +140,9 @@ func TestFoldersOnAHungMount(t *testing.T) {
 
 // All folders of a look together have a timeout, even if each of them is just in time.
 func TestFoldersTogether(t *testing.T) {
-	f, asked := newFolders(""), 0
+	f, queried := newFolders(""), 0
 	f.find = func(_, path string) (folder, error) {
-		asked++
+		queried++
 		f.began = f.began.Add(-foldersPatience / 2)
 		return folder{path: path}, nil
 	}
@@ -151,7 +151,7 @@ func TestFoldersTogether(t *testing.T) {
 	for i := range 10 {
 		f.locate(Identity{Directory: fmt.Sprint("/srv/", i)}, tables)
 	}
-	if asked > 3 {
-		t.Errorf("%d folders were queried in twice the time", asked)
+	if queried > 3 {
+		t.Errorf("%d folders were queried in twice the time", queried)
 	}
 }

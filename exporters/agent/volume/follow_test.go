@@ -77,13 +77,13 @@ func TestWatchMounts(t *testing.T) {
 	dir := t.TempDir()
 	deadline := time.After(testkit.DefaultTimeout)
 	// Until the watch has begun nothing receives the signal.
-	for told := false; !told; {
+	for reported := false; !reported; {
 		if err := errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), unix.Unmount(dir, 0)); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-changed:
-			told = true
+			reported = true
 		case <-time.After(10 * time.Millisecond):
 		case <-deadline:
 			t.Fatal("a mount is not reported")

@@ -68,7 +68,7 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 }
 
 // An engine that was not queried yet is not reported as down.
-func TestEngineIsNotAskedYet(t *testing.T) {
+func TestEngineIsNotQueriedYet(t *testing.T) {
 	w := exporterFor(t, Poll{EngineInterval: 1 << 60, StateInterval: 1 << 60, Timeout: time.Second}, Target{Volume: "vol", Engine: "127.0.0.1:1", Backend: BackendV1})
 	s, _ := w.scrape()
 	if err := s.want(map[string]float64{

@@ -53,14 +53,14 @@ func TestHostileNames(t *testing.T) {
 
 // A server cannot send the exporter elsewhere.
 func TestNoRedirect(t *testing.T) {
-	var asked atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	var requests atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	defer server.Close()
 	registry := mayastorRegistry(t, &fakeMayastor{url: server.URL}, "mayastor")
 	rises(t, func() string { return exposition.Text(t, registry) }, `plumbline_openebs_mayastor_errors_total{reason="status"}`)
-	if n := asked.Load(); n > 0 {
+	if n := requests.Load(); n > 0 {
 		t.Errorf("the other server got %d requests", n)
 	}
 }

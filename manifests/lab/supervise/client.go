@@ -201,7 +201,7 @@ func (c *Client) end(ctx context.Context, p Process, s syscall.Signal, because s
 		s = project.Processes[p.Name].signal()
 	}
 	if because != "" {
-		if err := markAsked(c.dir, p.Name, because); err != nil {
+		if err := markRequested(c.dir, p.Name, because); err != nil {
 			return err
 		}
 	}

@@ -85,7 +85,7 @@ func TestGate(t *testing.T) {
 	if s := open(); s.Life != 2 || s.Restarts != 1 || len(s.Recent) != 1 || s.Recent[0].Pause != 0 {
 		t.Errorf("after an end: %+v", s)
 	}
-	if err := markAsked(dir, "agent", "a person"); err != nil {
+	if err := markRequested(dir, "agent", "a person"); err != nil {
 		t.Fatal(err)
 	}
 	if s := open(); s.Life != 3 || s.Restarts != 1 || !slices.Equal(s.Requested, []string{"a person"}) {

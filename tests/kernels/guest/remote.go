@@ -117,10 +117,10 @@ func (n *remotePaths) exercise(t *rig.Scope) {
 // exerciseAlone exercises each device until the kernel's counts of all paths are of that alone: the kernel looks for
 // partitions at any time after a disk is added. It returns the agent's metrics of before, and those counts. A disk
 // without a cache gets no flushes.
-func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, counted map[string]uint64) {
+func (n *remotePaths) exerciseAlone(t *rig.Scope) (reported agentproc.Metrics, counted map[string]uint64) {
 	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		before := n.statistics(t)
-		said = n.agent.metrics(t)
+		reported = n.agent.metrics(t)
 		n.exercise(t)
 		counted = n.statistics(t)
 		for op, made := range exercised {
@@ -131,7 +131,7 @@ func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, count
 		}
 		return nil
 	})
-	return said, counted
+	return reported, counted
 }
 
 // named reads each device until both ends export it by its name. Until an end knows a name, it keeps the counts and
@@ -141,10 +141,10 @@ func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i 
 		m := n.agent.metrics(t)
 		n.use(t, n.devices[i], readOnce, 1)
 		for end, metric := range ends {
-			told := since(m, metric, append(labels(i), "op", "read")...)
+			increase := since(m, metric, append(labels(i), "op", "read")...)
 			rig.Eventually(t, rig.DefaultTimeout, func() error {
 				now, err := n.agent.scrape()
-				if err == nil && told(now) == 0 {
+				if err == nil && increase(now) == 0 {
 					err = fmt.Errorf("the %s's end does not report %s's device %d", end, n.volume, i)
 				}
 				return err

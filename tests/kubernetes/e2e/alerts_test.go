@@ -241,10 +241,10 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 		return nil
 	})
 	// The plugin then reports the same of the claim: where it is, which alert fires, and that it is the disk.
-	said := n.plumbline("why", "--namespace=db-held", pod)
-	n.t.Log(said)
+	output := n.plumbline("why", "--namespace=db-held", pod)
+	n.t.Log(output)
 	for _, part := range []string{"db-held/" + pod, "CanarySlow", "device"} {
-		if !strings.Contains(said, part) {
+		if !strings.Contains(output, part) {
 			n.t.Errorf("kubectl plumbline why does not name %s", part)
 		}
 	}

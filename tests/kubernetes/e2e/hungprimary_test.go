@@ -74,7 +74,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 			defer d.Release()
 		}
 		var page *notice
-		said, state := map[string]float64{}, ""
+		paged, state := map[string]float64{}, ""
 		// A minute and a half, in which the operator could do what it does.
 		testkit.Eventually(n.t, defaultTimeout, func() error {
 			seconds := time.Since(began).Seconds()
@@ -83,9 +83,9 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 					page = &one
 				}
 				text := fmt.Sprint(one.labels)
-				if _, known := said[text]; !known {
-					said[text] = one.at.Sub(began).Seconds()
-					n.note("%4.0f s paged: %s", said[text], text)
+				if _, known := paged[text]; !known {
+					paged[text] = one.at.Sub(began).Seconds()
+					n.note("%4.0f s paged: %s", paged[text], text)
 				}
 			}
 			if now := n.shop("primary {.status.currentPrimary}, ready {.status.readyInstances}, phase {.status.phase}"); now != state {
@@ -120,7 +120,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		n.note("the operator saw nothing: %v", unseen)
 		switch {
 		case page == nil:
-			n.t.Errorf("nobody is paged for the primary's disk; paged: %v", said)
+			n.t.Errorf("nobody is paged for the primary's disk; paged: %v", paged)
 		case page.at.Sub(began) > time.Minute:
 			n.t.Errorf("the page came after %s", page.at.Sub(began))
 		}

@@ -218,7 +218,7 @@ func (n *node) tryEnds(namespace, claim string) {
 	} {
 		r := n.begin(one.command)
 		n.until(r, " ms a ")
-		asked := time.Now()
+		signaled := time.Now()
 		n.must(one.end(r))
 		if err := <-r.ended; err != nil {
 			n.t.Errorf("ended by %s: %v\n%s", what, err, r.printed())
@@ -226,7 +226,7 @@ func (n *node) tryEnds(namespace, claim string) {
 		if text := r.printed(); !strings.Contains(text, "Means of the last") {
 			n.t.Errorf("ended by %s, and no answer:\n%s", what, text)
 		}
-		n.keepLine("try.txt", "ended by %s: the first bar after %.1f s, all over %.1f s after the end", what, r.bar.Seconds(), time.Since(asked).Seconds())
+		n.keepLine("try.txt", "ended by %s: the first bar after %.1f s, all over %.1f s after the end", what, r.bar.Seconds(), time.Since(signaled).Seconds())
 		n.nothingLeftOf(r)
 	}
 }
