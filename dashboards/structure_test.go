@@ -186,23 +186,23 @@ func TestTitlesFit(t *testing.T) {
 var question = regexp.MustCompile(`^[A-Z][^.?]*\?( |$)`)
 
 // A description begins with the operator's question, and then answers how to read the panel.
-func TestDescriptionsAsk(t *testing.T) {
-	asked := map[string]string{}
+func TestDescriptionsAreQuestions(t *testing.T) {
+	questions := map[string]string{}
 	for _, p := range allPanels(t) {
 		q := question.FindString(*p.Description)
 		if q == "" || len(*p.Description) < len(q)+30 {
 			t.Errorf("%s has no question, or does not describe how to read the answer: %s", p.name, *p.Description)
 		}
 		page, _, _ := strings.Cut(p.name, ",")
-		if other := asked[page+q]; other != "" {
+		if other := questions[page+q]; other != "" {
 			t.Errorf("%s has the same question as %s: %s", p.name, other, q)
 		}
-		asked[page+q] = p.name
+		questions[page+q] = p.name
 	}
 }
 
 // An empty panel explains why it is empty, or that this is good.
-func TestEmptyPanelsSayWhy(t *testing.T) {
+func TestEmptyPanelsHaveReason(t *testing.T) {
 	for _, p := range allPanels(t) {
 		// For states Grafana shows its own text for no data, so a series must carry the reason.
 		if p.Type == "state-timeline" && !strings.Contains(p.exprs(t)[0].String(), `"absent"`) {
@@ -338,12 +338,12 @@ func TestNowIsNow(t *testing.T) {
 		for _, e := range p.exprs(t) {
 			all += e.String() + "\n"
 		}
-		said := *p.Title + " " + p.row
+		titles := *p.Title + " " + p.row
 		short := strings.Contains(all, "["+nowWindow+"]")
-		if saysNow := strings.Contains(said, "last 2 minutes"); short && !saysNow {
+		if hasNow := strings.Contains(titles, "last 2 minutes"); short && !hasNow {
 			t.Errorf("%s: a window of %s that neither its title nor its row names", p.name, nowWindow)
 		}
-		if regexp.MustCompile(`(?i)\bnow\b`).MatchString(said) && !strings.Contains(said, "last 2 minutes") {
+		if regexp.MustCompile(`(?i)\bnow\b`).MatchString(titles) && !strings.Contains(titles, "last 2 minutes") {
 			t.Errorf("%s: now, but not how long now is", p.name)
 		}
 		if kind := p.Type == "table" || p.Type == "stat"; kind && !short && recorded.MatchString(all) && !strings.Contains(strings.ToLower(*p.Title), "5 min") {

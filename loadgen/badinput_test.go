@@ -103,7 +103,7 @@ func TestWrongPassword(t *testing.T) {
 		t.Run(args[0], func(t *testing.T) {
 			t.Parallel()
 			s := start(t, append(args, "--log.level=debug", "--rate=20", "--warmup=0s"), "LOADGEN_DSN="+dsn)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				m, err := s.scrape()
 				if err != nil {
 					return err
@@ -156,7 +156,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	t.Run("fio", func(t *testing.T) {
 		s := start(t, []string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + disk, "--rw=write", "--size=32m", "--buffered"})
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if log := s.log(); !strings.Contains(log, "No space left on device") {
 				return fmt.Errorf("the log lacks the cause:\n%s", log)
 			}
@@ -184,7 +184,7 @@ func TestFullDisk(t *testing.T) {
 		s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
 		wait := func(what string, is func() bool) {
 			t.Helper()
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if !is() {
 					return fmt.Errorf("waiting for %s:\n%s", what, s.log())
 				}

@@ -23,7 +23,7 @@ func TestPgbenchLive(t *testing.T) {
 	s := start(t, []string{"pgbench", "--path=" + testkit.Tool(t, "pgbench"), "--dsn=" + db.DSN(), "--init", "--scale=1", "--rate=100",
 		"--warmup=0s", "--database=shop", "--storageclass=local"})
 	own := []string{"tool=pgbench", "profile=tpcb-like", "database=shop", "storageclass=local"}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -42,7 +42,7 @@ func TestPgbenchLive(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n > 0 {
 			return fmt.Errorf("%d connections of pgbench left", n)
 		}
@@ -97,7 +97,7 @@ func TestCanaryLive(t *testing.T) {
 	db := testdb.StartPostgres(t)
 	s := start(t, []string{"canary", "--dsn=" + db.DSN(), "--rate=100", "--profile=wal-commit", "--warmup=0s", "--database=shop", "--storageclass=local"})
 	own := []string{"tool=canary", "profile=wal-commit", "database=shop", "storageclass=local"}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -124,7 +124,7 @@ func TestCanaryLive(t *testing.T) {
 func TestCanaryWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, []string{"canary", "--dsn=host=" + testdb.Folder(t) + " user=nobody dbname=none", "--rate=20"})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m, err := s.scrape()
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func TestOnceCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := server.Answered(); n < 100 {
 			return fmt.Errorf("%d answers", n)
 		}
@@ -199,7 +199,7 @@ func TestCanaryOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if db.Count("select count(*) from information_schema.tables where table_name = 'loadgen_ready'") == 0 {
 			return fmt.Errorf("no tables yet")
 		}
@@ -254,7 +254,7 @@ func TestSoakKilledAndReport(t *testing.T) {
 		return string(out)
 	}
 	s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + folder})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !strings.Contains(report(), "| canary | local |") {
 			return fmt.Errorf("no canary in the report of the running soak")
 		}
@@ -304,7 +304,7 @@ func TestSoakWaits(t *testing.T) {
 	}
 	s := start(t, append(arguments, "--wait=10m"))
 	db.Start()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		out, err := exec.Command(binary(t), "report", "--folder="+folder).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "100 % of the plan") || !strings.Contains(string(out), "| canary | local |") {
 			return fmt.Errorf("%v\n%s", err, out)

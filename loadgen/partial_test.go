@@ -88,7 +88,7 @@ func TestMatrixPartial(t *testing.T) {
 	there(partial, "1 of 2")
 
 	// The next one logs what it finds, keeps it, and is not kept from its own; also of what is no result.
-	for _, c := range []struct{ found, told, second string }{
+	for _, c := range []struct{ found, logged, second string }{
 		{"", "matrix wal, begun at ", "none"},
 		{"{", "it is cut: the JSON has no end", "1 of 2"},
 	} {
@@ -102,7 +102,7 @@ func TestMatrixPartial(t *testing.T) {
 		if err := runMatrix(t.Context(), r, "wal", targets, out, ""); err == nil || !strings.Contains(err.Error(), "2 of 2 runs failed") {
 			t.Errorf("it gave %v", err)
 		}
-		if !strings.Contains(log.String(), "an earlier run did not come to its end") || !strings.Contains(log.String(), partial+".1") || !strings.Contains(log.String(), c.told) {
+		if !strings.Contains(log.String(), "an earlier run did not come to its end") || !strings.Contains(log.String(), partial+".1") || !strings.Contains(log.String(), c.logged) {
 			t.Errorf("the log is\n%s", log)
 		}
 		there(partial+".2", c.second)
@@ -142,10 +142,10 @@ func TestMatrixWithoutRoomForAPartial(t *testing.T) {
 }
 
 // At its start a matrix queries Prometheus once: whether it is there, and which clusters it has.
-func TestMatrixAsksOnce(t *testing.T) {
-	var asked, before atomic.Int64
+func TestMatrixQueriesOnce(t *testing.T) {
+	var requests, before atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}))
 	defer server.Close()
@@ -157,7 +157,7 @@ func TestMatrixAsksOnce(t *testing.T) {
 	r.Prometheus = promv1.NewAPI(client)
 	r.Log = slog.New(&lookout{slog.NewTextHandler(log, nil), 0, func(run int) {
 		if run == 1 {
-			before.Store(asked.Load())
+			before.Store(requests.Load())
 		}
 	}})
 	if err := runMatrix(t.Context(), r, "wal", targets, "", ""); err == nil || before.Load() != 1 {

@@ -35,8 +35,8 @@ func TestPredict(t *testing.T) {
 		}
 		return string(out)
 	}
-	asked := []string{"--prometheus=" + server.URL, "--server=r1", "--window=20s", "--windows=4", "--clients=1"}
-	first := run(0, append(asked, "--to=r3", "--save="+saved)...)
+	arguments := []string{"--prometheus=" + server.URL, "--server=r1", "--window=20s", "--windows=4", "--clients=1"}
+	first := run(0, append(arguments, "--to=r3", "--save="+saved)...)
 	if !strings.Contains(first, "r1, from r1 to r3") || !strings.Contains(first, "commit     median") {
 		t.Error(first)
 	}
@@ -44,7 +44,7 @@ func TestPredict(t *testing.T) {
 		t.Errorf("from the file:\n%s\nfrom Prometheus:\n%s", again, first)
 	}
 	var p predict.Prediction
-	if text := run(5, append(asked, "--to=gold", "--json")...); json.Unmarshal([]byte(text), &p) != nil || p.Refusal == nil || p.Refusal.Reason != predict.Unmeasured {
+	if text := run(5, append(arguments, "--to=gold", "--json")...); json.Unmarshal([]byte(text), &p) != nil || p.Refusal == nil || p.Refusal.Reason != predict.Unmeasured {
 		t.Error(text)
 	}
 	if text := run(1, "--from-file="+saved, "--to-class-file="+saved); !strings.Contains(text, saved) {

@@ -65,15 +65,15 @@ type server struct {
 	cmd *exec.Cmd
 	url string
 
-	mu   sync.Mutex
-	said strings.Builder
+	mu     sync.Mutex
+	output strings.Builder
 }
 
 // log is its output so far.
 func (s *server) log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.said.String()
+	return s.output.String()
 }
 
 var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
@@ -100,7 +100,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 	go func() {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			s.mu.Lock()
-			s.said.WriteString(lines.Text() + "\n")
+			s.output.WriteString(lines.Text() + "\n")
 			s.mu.Unlock()
 			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
 				address <- m[1]
@@ -114,7 +114,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 			t.Fatal("loadgen ended before it listened")
 		}
 		s.url = "http://" + a
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("loadgen does not listen")
 	}
 	return s
@@ -122,7 +122,7 @@ func start(t *testing.T, args []string, environment ...string) *server {
 
 // ended waits for a program that is about to end, and kills one that does not.
 func ended(c *exec.Cmd) error {
-	late := time.AfterFunc(testkit.Patience, func() { _ = c.Process.Kill() })
+	late := time.AfterFunc(testkit.DefaultTimeout, func() { _ = c.Process.Kill() })
 	defer late.Stop()
 	return c.Wait()
 }
@@ -136,7 +136,7 @@ func (s *server) stop() int {
 
 // scrape reads /metrics.
 func (s *server) scrape() (map[string]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
 	if err != nil {

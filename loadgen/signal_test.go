@@ -24,7 +24,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, []string{"soak", "--plan=" + plan, "--folder=" + filepath.Join(folder, "soak")})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if log := s.log(); !strings.Contains(log, "name=stuck what=begin") {
 			return fmt.Errorf("the fault is not begun:\n%s", log)
 		}
@@ -33,7 +33,7 @@ func TestSecondSignal(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		line, err := os.ReadFile(mending)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func TestSecondSignal(t *testing.T) {
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- s.cmd.Wait() }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // more than once: the server of metrics takes some until it has ended
 		select {
 		case <-ended:

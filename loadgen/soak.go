@@ -59,11 +59,11 @@ func (p *program) runSoak(ctx context.Context, log *slog.Logger, path, folder st
 	if err = errors.Join(err, <-serving); s == nil {
 		return err
 	}
-	return errors.Join(err, tellVerdict(os.Stdout, folder))
+	return errors.Join(err, printVerdict(os.Stdout, folder))
 }
 
-// tellVerdict words what a soak has shown so far.
-func tellVerdict(out io.Writer, folder string) error {
+// printVerdict words what a soak has shown so far.
+func printVerdict(out io.Writer, folder string) error {
 	data, err := soak.Read(folder)
 	if err != nil {
 		return err

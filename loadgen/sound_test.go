@@ -44,7 +44,7 @@ func TestRateOfShortRuns(t *testing.T) {
 	for name, more := range map[string][]string{"no warm-up": {"--warmup=0s"}, "warm-up": {"--warmup=2s"}, "both directions": {"--warmup=0s", "--rw=randrw"}} {
 		t.Run(name, func(t *testing.T) {
 			// A machine that pauses makes it longer, and has fio catch up: then it is measured again.
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				r, code, log, _ := once(t, append([]string{"fio", "--path=" + testkit.Tool(t, "fio"), "--directory=" + testdb.Folder(t), "--bs=4k", "--size=4m", "--rate=50", "--once=2s"}, more...)...)
 				if code != 0 || r.Completed == 0 {
 					t.Fatalf("exit code %d: %+v\n%s", code, r, log)
@@ -64,7 +64,7 @@ func TestCountBeginsWithTheTool(t *testing.T) {
 	t.Parallel()
 	db := testdb.StartPostgres(t)
 	// A machine that pauses makes the count longer: then it is taken again.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		db.Stop()
 		time.AfterFunc(4*time.Second, db.Start)
 		r, code, log, took := once(t, "pgbench", "--path="+testkit.Tool(t, "pgbench"), "--dsn="+db.DSN(), "--init", "--scale=1", "--builtin=select-only", "--rate=50", "--warmup=0s", "--once=3s")

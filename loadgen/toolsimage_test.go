@@ -77,7 +77,7 @@ func encrypt(t *testing.T, db *testdb.Postgres) {
 	db.Exec("alter system set ssl_key_file = '" + filepath.Join(folder, certificate.Key) + "'")
 	db.Exec("alter system set ssl = on")
 	db.Exec("select pg_reload_conf()")
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if db.Count("select count(*) from pg_settings where name = 'ssl' and setting = 'on'") != 1 {
 			return fmt.Errorf("the server has no TLS yet")
 		}

@@ -69,8 +69,8 @@ func TestSystem(t *testing.T) {
 	// Those that have files in /lib and those that have them in /usr/lib meet in one folder.
 	folder, environment := mirror(t, map[string]string{"libold": "lib/old.so", "libnew": "usr/lib/new.so", "tool": "usr/bin/tool"})
 	root := filepath.Join(folder, "root")
-	if said, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool"); code != 0 || said != "" {
-		t.Fatalf("exit %d: %s", code, said)
+	if output, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool"); code != 0 || output != "" {
+		t.Fatalf("exit %d: %s", code, output)
 	}
 	for _, file := range []string{"lib/old.so", "usr/lib/old.so", "lib/new.so", "bin/tool"} {
 		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
@@ -86,32 +86,32 @@ func TestSystem(t *testing.T) {
 	}
 	dpkg := func(program string, arguments ...string) string {
 		t.Helper()
-		said, err := exec.Command(program, append([]string{"--root=" + root}, arguments...)...).CombinedOutput()
+		output, err := exec.Command(program, append([]string{"--root=" + root}, arguments...)...).CombinedOutput()
 		if err != nil && program != "dpkg" {
-			t.Errorf("%s %v: %v: %s", program, arguments, err, said)
+			t.Errorf("%s %v: %v: %s", program, arguments, err, output)
 		}
-		return string(said)
+		return string(output)
 	}
-	if said := dpkg("dpkg-query", "--show", "--showformat=${Package} ${Architecture} ${Version} ${Status}\n"); said !=
+	if output := dpkg("dpkg-query", "--show", "--showformat=${Package} ${Architecture} ${Version} ${Status}\n"); output !=
 		"libnew arm64 1 install ok installed\nlibold arm64 1 install ok installed\ntool arm64 1 install ok installed\n" {
-		t.Errorf("dpkg knows: %s", said)
+		t.Errorf("dpkg knows: %s", output)
 	}
-	if said := dpkg("dpkg-query", "--search", "/lib/old.so", "/usr/bin/tool", "/etc/tool.conf"); !strings.Contains(said, "libold:arm64: /lib/old.so\n") || strings.Count(said, "tool") < 4 {
-		t.Errorf("whose is what: %s", said)
+	if output := dpkg("dpkg-query", "--search", "/lib/old.so", "/usr/bin/tool", "/etc/tool.conf"); !strings.Contains(output, "libold:arm64: /lib/old.so\n") || strings.Count(output, "tool") < 4 {
+		t.Errorf("whose is what: %s", output)
 	}
-	if said := dpkg("dpkg-query", "--listfiles", "tool"); said != "/.\n/etc\n/etc/tool.conf\n/usr\n/usr/bin\n/usr/bin/tool\n" {
-		t.Errorf("tool has: %s", said)
+	if output := dpkg("dpkg-query", "--listfiles", "tool"); output != "/.\n/etc\n/etc/tool.conf\n/usr\n/usr/bin\n/usr/bin/tool\n" {
+		t.Errorf("tool has: %s", output)
 	}
-	if said := dpkg("dpkg", "--verify"); said != "" {
-		t.Errorf("as they came: %s", said)
+	if output := dpkg("dpkg", "--verify"); output != "" {
+		t.Errorf("as they came: %s", output)
 	}
 	write(t, filepath.Join(root, "usr/lib/old.so"), "other")
 	write(t, filepath.Join(root, "etc/tool.conf"), "other")
-	if said := dpkg("dpkg", "--verify"); !strings.Contains(said, " /lib/old.so\n") || !strings.Contains(said, " c /etc/tool.conf\n") || strings.Count(said, "\n") != 2 {
-		t.Errorf("two files were changed: %s", said)
+	if output := dpkg("dpkg", "--verify"); !strings.Contains(output, " /lib/old.so\n") || !strings.Contains(output, " c /etc/tool.conf\n") || strings.Count(output, "\n") != 2 {
+		t.Errorf("two files were changed: %s", output)
 	}
-	if said, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool"); code == 0 || !strings.Contains(said, root+": it is there already and not empty") {
-		t.Errorf("into a folder that is full (exit %d): %s", code, said)
+	if output, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool"); code == 0 || !strings.Contains(output, root+": it is there already and not empty") {
+		t.Errorf("into a folder that is full (exit %d): %s", code, output)
 	}
 }
 
@@ -119,8 +119,8 @@ func TestSystem(t *testing.T) {
 func TestSuite(t *testing.T) {
 	folder, environment := mirror(t, map[string]string{"tool": "usr/bin/tool"})
 	root := filepath.Join(folder, "root")
-	if said, code := run(t, environment, "./sysroot", "--suite=bookworm", "arm64", root, "tool"); code != 0 {
-		t.Fatalf("exit %d: %s", code, said)
+	if output, code := run(t, environment, "./sysroot", "--suite=bookworm", "arm64", root, "tool"); code != 0 {
+		t.Fatalf("exit %d: %s", code, output)
 	}
 	if text := read(t, filepath.Join(root, "usr/bin/tool")); text != "tool" {
 		t.Errorf("the tool is %q", text)
@@ -141,9 +141,9 @@ func TestNoMirror(t *testing.T) {
 	folder, environment := mirror(t, nil)
 	write(t, filepath.Join(folder, "broken"), "")
 	root := filepath.Join(folder, "in", "root")
-	said, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool")
-	if code == 0 || !strings.Contains(said, "cannot read the lists of the suite of this machine for arm64: deb ") || !strings.Contains(said, "http://mirror.test/debian/ sid main") {
-		t.Errorf("exit %d: %s", code, said)
+	output, code := run(t, environment, "./sysroot", "--with-dependencies", "arm64", root, "tool")
+	if code == 0 || !strings.Contains(output, "cannot read the lists of the suite of this machine for arm64: deb ") || !strings.Contains(output, "http://mirror.test/debian/ sid main") {
+		t.Errorf("exit %d: %s", code, output)
 	}
 	for _, place := range []string{root, filepath.Dir(root)} {
 		entries, err := os.ReadDir(place)
@@ -154,10 +154,10 @@ func TestNoMirror(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(folder, "path", "apt-get"), "#!/bin/sh\n")
-	if said, code := run(t, environment, "./sysroot", "arm64", root, "tool"); code == 0 || !strings.Contains(said, "run apt-get update") {
-		t.Errorf("without lists (exit %d): %s", code, said)
+	if output, code := run(t, environment, "./sysroot", "arm64", root, "tool"); code == 0 || !strings.Contains(output, "run apt-get update") {
+		t.Errorf("without lists (exit %d): %s", code, output)
 	}
-	if said, code := run(t, nil, "./sysroot", "arm64", root); code != 2 || !strings.Contains(said, "Usage: tools/sysroot") {
-		t.Errorf("without a package (exit %d): %s", code, said)
+	if output, code := run(t, nil, "./sysroot", "arm64", root); code != 2 || !strings.Contains(output, "Usage: tools/sysroot") {
+		t.Errorf("without a package (exit %d): %s", code, output)
 	}
 }

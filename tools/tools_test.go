@@ -45,7 +45,7 @@ func TestVersions(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("tools/build --list: %s", list)
 	}
-	ask := map[string][]string{
+	versionArguments := map[string][]string{
 		"process-compose": {"version"},
 		"longhorn-engine": {"version", "--client-only"},
 		"k6":              {"version"},
@@ -57,7 +57,7 @@ func TestVersions(t *testing.T) {
 	}
 	// What they report their build would have to set, or is the commit of a checkout, which a module does not have.
 	unversioned := []string{"grpc-health-probe", "csi-resizer", "csi-sidecar"}
-	asked := 0
+	checked := 0
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
 		if len(fields) != 3 {
@@ -68,18 +68,18 @@ func TestVersions(t *testing.T) {
 		if _, err := os.Stat(path); fields[2] != "built" || err != nil || slices.Contains(unversioned, program) {
 			continue
 		}
-		asked++
+		checked++
 		t.Run(program, func(t *testing.T) {
-			arguments := ask[program]
+			arguments := versionArguments[program]
 			if arguments == nil {
 				arguments = []string{"--version"}
 			}
-			if said, code := run(t, nil, path, arguments...); code != 0 || !strings.Contains(said, version) {
-				t.Errorf("pinned %s, the program prints (exit %d): %s", version, code, said)
+			if output, code := run(t, nil, path, arguments...); code != 0 || !strings.Contains(output, version) {
+				t.Errorf("pinned %s, the program prints (exit %d): %s", version, code, output)
 			}
 		})
 	}
-	if asked == 0 {
+	if checked == 0 {
 		testkit.Skip(t, "no program is built; `make programs` builds them")
 	}
 }
@@ -115,33 +115,33 @@ func pin(t *testing.T, folder, name, version string) {
 // built runs the program in build/bin and returns what it prints.
 func built(t *testing.T, folder, name string) string {
 	t.Helper()
-	said, _ := run(t, nil, filepath.Join(folder, "build", "bin", name))
-	return strings.TrimSpace(said)
+	output, _ := run(t, nil, filepath.Join(folder, "build", "bin", name))
+	return strings.TrimSpace(output)
 }
 
 func TestBuildsOnlyWhatChanged(t *testing.T) {
 	folder, environment := project(t)
 	script := filepath.Join(folder, "tools", "build")
 
-	if said, code := run(t, environment, script, "one", "two"); code != 0 || !strings.Contains(said, "once: one two") {
-		t.Fatalf("first run (exit %d): %s", code, said)
+	if output, code := run(t, environment, script, "one", "two"); code != 0 || !strings.Contains(output, "once: one two") {
+		t.Fatalf("first run (exit %d): %s", code, output)
 	}
 	if one := built(t, folder, "one"); one != "1.2.3" {
 		t.Errorf("one prints %q", one)
 	}
-	if said, code := run(t, environment, script, "one", "two"); code != 0 || said != "" {
-		t.Errorf("second run has nothing to do and nothing to print, but exit %d: %s", code, said)
+	if output, code := run(t, environment, script, "one", "two"); code != 0 || output != "" {
+		t.Errorf("second run has nothing to do and nothing to print, but exit %d: %s", code, output)
 	}
 	pin(t, folder, "two", "v1.3.0")
-	if said, code := run(t, environment, script, "one", "two"); code != 0 || !strings.Contains(said, "once: two\n") {
-		t.Errorf("after another pin of two (exit %d): %s", code, said)
+	if output, code := run(t, environment, script, "one", "two"); code != 0 || !strings.Contains(output, "once: two\n") {
+		t.Errorf("after another pin of two (exit %d): %s", code, output)
 	}
 	if two := built(t, folder, "two"); two != "1.3.0" {
 		t.Errorf("two prints %q after its pin became 1.3.0", two)
 	}
 	pin(t, folder, "two", "v1.2.3")
-	if said, code := run(t, environment, script, "two"); code != 0 || said != "" {
-		t.Errorf("the old pin is still in the cache, but exit %d: %s", code, said)
+	if output, code := run(t, environment, script, "two"); code != 0 || output != "" {
+		t.Errorf("the old pin is still in the cache, but exit %d: %s", code, output)
 	}
 	if two := built(t, folder, "two"); two != "1.2.3" {
 		t.Errorf("two prints %q after its pin went back to 1.2.3", two)
@@ -171,8 +171,8 @@ func TestArchitectures(t *testing.T) {
 		{[]string{"one", "--arch=" + another()}, false},
 		{[]string{"one"}, false},
 	} {
-		if said, code := run(t, environment, script, step.arguments...); code != 0 || strings.Contains(said, "once: one") != step.builds {
-			t.Errorf("%v: exit %d: %s", step.arguments, code, said)
+		if output, code := run(t, environment, script, step.arguments...); code != 0 || strings.Contains(output, "once: one") != step.builds {
+			t.Errorf("%v: exit %d: %s", step.arguments, code, output)
 		}
 	}
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
@@ -197,10 +197,10 @@ func TestNoCrossCompiler(t *testing.T) {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[another()]
 	write(t, filepath.Join(folder, "path", triplet+"-gcc"), "#!/bin/sh\nexit 1\n")
 	environment = append(environment, "PATH="+filepath.Join(folder, "path")+":"+os.Getenv("PATH"))
-	said, code := run(t, environment, filepath.Join(folder, "tools", "build"), "--arch="+another(), "one")
+	output, code := run(t, environment, filepath.Join(folder, "tools", "build"), "--arch="+another(), "one")
 	for _, part := range []string{"cannot compile C for " + another(), triplet + "-gcc", "run tools/install-packages build cross-" + another()} {
-		if code == 0 || !strings.Contains(said, part) {
-			t.Errorf("exit %d, no %q in: %s", code, part, said)
+		if code == 0 || !strings.Contains(output, part) {
+			t.Errorf("exit %d, no %q in: %s", code, part, output)
 		}
 	}
 }
@@ -223,22 +223,22 @@ func TestCross(t *testing.T) {
 			want = "version " + fields[1]
 		}
 	}
-	said, code := run(t, nil, testkit.Tool(t, "qemu-aarch64"), program, "--version")
-	if code != 0 || want == "" || !strings.Contains(said, want) || !strings.Contains(said, "linux/arm64") {
-		t.Errorf("pinned %s, the program prints (exit %d): %s", want, code, said)
+	output, code := run(t, nil, testkit.Tool(t, "qemu-aarch64"), program, "--version")
+	if code != 0 || want == "" || !strings.Contains(output, want) || !strings.Contains(output, "linux/arm64") {
+		t.Errorf("pinned %s, the program prints (exit %d): %s", want, code, output)
 	}
 }
 
 func TestOneFailureLosesOnlyItself(t *testing.T) {
 	folder, environment := project(t)
 	write(t, filepath.Join(folder, "one", "main.go"), "package main\n\nfunc main() { undeclared() }\n")
-	said, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one", "two")
+	output, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one", "two")
 	if code == 0 {
 		t.Errorf("exit 0 although one does not compile")
 	}
 	for _, part := range []string{"tools/build: one: ", "undefined: undeclared", "see the log", filepath.Join(folder, "cache", "one")} {
-		if !strings.Contains(said, part) {
-			t.Errorf("no %q in: %s", part, said)
+		if !strings.Contains(output, part) {
+			t.Errorf("no %q in: %s", part, output)
 		}
 	}
 	if two := built(t, folder, "two"); two != "1.2.3" {
@@ -254,9 +254,9 @@ func TestModuleThatCannotBeDownloaded(t *testing.T) {
 	write(t, filepath.Join(folder, "tools", "one", "go.mod"), "module example.org/tools/one\n\ngo 1.26.0\n\nrequire example.org/one v1.2.3\n")
 	write(t, filepath.Join(folder, "tools", "one", "go.sum"), "example.org/one v1.2.3 h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"+
 		"example.org/one v1.2.3/go.mod h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")
-	said, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one")
-	if code == 0 || !strings.Contains(said, "check the network and GOPROXY") {
-		t.Errorf("exit %d: %s", code, said)
+	output, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one")
+	if code == 0 || !strings.Contains(output, "check the network and GOPROXY") {
+		t.Errorf("exit %d: %s", code, output)
 	}
 }
 
@@ -265,8 +265,8 @@ func TestSimultaneousBuilds(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			if said, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one", "two"); code != 0 {
-				t.Errorf("exit %d: %s", code, said)
+			if output, code := run(t, environment, filepath.Join(folder, "tools", "build"), "one", "two"); code != 0 {
+				t.Errorf("exit %d: %s", code, output)
 			}
 		})
 	}
@@ -299,9 +299,9 @@ func TestBuildRefuses(t *testing.T) {
 		{"a cache it cannot write", []string{"one"}, []string{"PLUMBLINE_CACHE=/dev/null/x"}, "cannot write /dev/null/x: set PLUMBLINE_CACHE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			said, code := run(t, append(environment, test.environment...), script, test.arguments...)
-			if code == 0 || !strings.Contains(said, test.want) {
-				t.Errorf("exit %d: %s", code, said)
+			output, code := run(t, append(environment, test.environment...), script, test.arguments...)
+			if code == 0 || !strings.Contains(output, test.want) {
+				t.Errorf("exit %d: %s", code, output)
 			}
 		})
 	}
@@ -351,9 +351,9 @@ func TestGo(t *testing.T) {
 			if test.own {
 				want = own
 			}
-			said, code := run(t, append(environment, "PATH="+own), filepath.Join(folder, "tools", "go"), "path")
-			if code != 0 || strings.TrimSpace(said) != want {
-				t.Errorf("exit %d, %q; want %q", code, said, want)
+			output, code := run(t, append(environment, "PATH="+own), filepath.Join(folder, "tools", "go"), "path")
+			if code != 0 || strings.TrimSpace(output) != want {
+				t.Errorf("exit %d, %q; want %q", code, output, want)
 			}
 		})
 	}
@@ -382,14 +382,14 @@ func TestMissingPackages(t *testing.T) {
 			write(t, filepath.Join(folder, "packages"), "# comment\nbuild gcc # why\nbuild postgresql-[1-9]*|postgresql # why\nbuild llvm-14|llvm # why\nother fio # why\n")
 			write(t, filepath.Join(folder, "bin", "dpkg-query"), "#!/bin/sh\ncat <<END\n"+test.installed+"END\n")
 			write(t, filepath.Join(folder, "bin", "apt-get"), "#!/bin/sh\nexit 1\n")
-			said, code := run(t, []string{"PATH=" + filepath.Join(folder, "bin") + ":" + os.Getenv("PATH")}, filepath.Join(folder, "install-packages"), "--print", "build")
-			if got := strings.Join(strings.Fields(said), " "); code != 0 || got != test.want {
+			output, code := run(t, []string{"PATH=" + filepath.Join(folder, "bin") + ":" + os.Getenv("PATH")}, filepath.Join(folder, "install-packages"), "--print", "build")
+			if got := strings.Join(strings.Fields(output), " "); code != 0 || got != test.want {
 				t.Errorf("exit %d, %q; want %q", code, got, test.want)
 			}
 		})
 	}
-	if said, code := run(t, nil, "./install-packages", "--print", "nosuch"); code == 0 || !strings.Contains(said, "no group nosuch") {
-		t.Errorf("an unknown group: exit %d: %s", code, said)
+	if output, code := run(t, nil, "./install-packages", "--print", "nosuch"); code == 0 || !strings.Contains(output, "no group nosuch") {
+		t.Errorf("an unknown group: exit %d: %s", code, output)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestPackagesHaveReasons(t *testing.T) {
 }
 
 func TestShellcheck(t *testing.T) {
-	if said, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "sysroot", "unstable", "install-packages", "docs"); code != 0 {
-		t.Error(said)
+	if output, code := run(t, nil, testkit.Tool(t, "shellcheck"), "build", "go", "libbpf", "sysroot", "unstable", "install-packages", "docs"); code != 0 {
+		t.Error(output)
 	}
 }

@@ -55,9 +55,9 @@ func TestUnstable(t *testing.T) {
 		t.Errorf("it lists %q", out)
 	}
 	list := filepath.Join(filepath.Dir(checkout), "calls")
-	asked := read(t, list)
-	if strings.Count(asked, "\n") != 3 || strings.Count(asked, "--suite=sid --with-dependencies ") != 3 {
-		t.Errorf("of tools/sysroot: %s", asked)
+	calls := read(t, list)
+	if strings.Count(calls, "\n") != 3 || strings.Count(calls, "--suite=sid --with-dependencies ") != 3 {
+		t.Errorf("of tools/sysroot: %s", calls)
 	}
 	run(t, environment, script, "postgresql-19")
 	if text := read(t, list); !strings.Contains(text, "--suite=sid,experimental --with-dependencies --without=debconf,") {

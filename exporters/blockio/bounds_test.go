@@ -210,7 +210,7 @@ func idleRecordsAreFreed(t *testing.T) error {
 			return err
 		}
 		// The timer does not run without a program; this device's own I/O is not needed for it.
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if own, _ := recordsOf(coll, device); own != 0 {
 				return fmt.Errorf("%d records of single CPUs are left", own)
 			}
@@ -274,7 +274,7 @@ func boundsOfALargeNode(t *testing.T) error {
 		return err
 	}
 	for _, name := range []string{"blkio_queue_seconds", "blkio_device_seconds", "blkio_total_seconds"} {
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			var key recordKey
 			var value uint64
 			n := 0

@@ -44,7 +44,7 @@ func startExporter(t *testing.T) *exporter {
 // waits for it.
 func (e *exporter) scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	client := http.Client{Timeout: testkit.Patience}
+	client := http.Client{Timeout: testkit.DefaultTimeout}
 	resp, err := client.Get(e.url)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func (e *exporter) reached(t *testing.T, device string, want map[string]uint64, 
 // expect is reached for few requests, which must be there.
 func (e *exporter) expect(t *testing.T, device string, want map[string]uint64) map[series]value {
 	t.Helper()
-	values, err := e.reached(t, device, want, testkit.Patience)
+	values, err := e.reached(t, device, want, testkit.DefaultTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

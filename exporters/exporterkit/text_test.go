@@ -37,7 +37,7 @@ func (odd) Update(ch chan<- prometheus.Metric) error {
 // A large program's text is the same as client_golang's, compressed or not. A client that does not accept text gets the
 // format it accepts.
 func TestPlainText(t *testing.T) {
-	ask := func(large bool, header http.Header) (body string, got http.Header) {
+	fetch := func(large bool, header http.Header) (body string, got http.Header) {
 		a := New("test", "Test.", "127.0.0.1:0")
 		a.Large = large
 		a.NewSet(slog.New(slog.DiscardHandler)).Add("odd", odd{})
@@ -68,10 +68,10 @@ func TestPlainText(t *testing.T) {
 		slices.Sort(kept)
 		return kept
 	}
-	want, _ := ask(false, http.Header{})
+	want, _ := fetch(false, http.Header{})
 	for name, header := range map[string]http.Header{"plain": {}, "packed": {"Accept-Encoding": {"gzip"}},
 		"Prometheus": {"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"}}} {
-		got, answered := ask(true, header)
+		got, answered := fetch(true, header)
 		if !slices.Equal(lines(got), lines(want)) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(lines(got), ""), strings.Join(lines(want), ""))
 		}
@@ -79,7 +79,7 @@ func TestPlainText(t *testing.T) {
 			t.Errorf("%s: %s:\n%s", name, answered.Get("Content-Type"), got)
 		}
 	}
-	if _, answered := ask(true, http.Header{"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}}); !strings.Contains(answered.Get("Content-Type"), "protobuf") {
+	if _, answered := fetch(true, http.Header{"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}}); !strings.Contains(answered.Get("Content-Type"), "protobuf") {
 		t.Errorf("who takes protobuf alone gets %s", answered.Get("Content-Type"))
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
-// patient is longer than any test: what waits for it fails by the tests' own deadline.
-const patient = time.Hour
+// longTimeout is longer than any test: what waits for it fails by the tests' own deadline.
+const longTimeout = time.Hour
 
 // updateFunc is a collector.
 type updateFunc func(chan<- prometheus.Metric) error
@@ -195,7 +195,7 @@ func TestHangingCollector(t *testing.T) {
 	var set *Set
 	var registry *prometheus.Registry
 	var text string
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		h = &hanging{gate: make(chan struct{})}
 		set = NewSetWithTimeout(slog.New(slog.DiscardHandler), timeout)
 		timeout *= 2 // on a busy machine the other collector is late, too
@@ -214,7 +214,7 @@ func TestHangingCollector(t *testing.T) {
 	if strings.Contains(text, "late-") {
 		t.Errorf("what was not sent yet is there:\n%s", text)
 	}
-	set.timeout = patient
+	set.timeout = longTimeout
 	for scrape := 2; scrape <= 5; scrape++ {
 		text = exposition.Text(t, registry)
 		has(t, text, `fake_value{from="fake"} 3`, state("success", "hangs", 0), state("timeouts_total", "hangs", scrape))
@@ -226,7 +226,7 @@ func TestHangingCollector(t *testing.T) {
 		t.Errorf("updated %d times while it hung", n)
 	}
 	close(h.gate)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if text := exposition.Text(t, registry); !strings.Contains(text, state("success", "hangs", 1)+"\n") || !strings.Contains(text, `"late-999"`) {
 			return fmt.Errorf("it is not updated again:\n%.2000s", text)
 		}
@@ -235,7 +235,7 @@ func TestHangingCollector(t *testing.T) {
 	if n := h.calls.Load(); n != 2 {
 		t.Errorf("updated %d times, want once more after it came back", n)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if now := runtime.NumGoroutine(); now > before {
 			return fmt.Errorf("%d goroutines, %d before", now, before)
 		}
@@ -251,7 +251,7 @@ func TestLatePanicIsCounted(t *testing.T) {
 	registry := registryOf(set)
 	has(t, exposition.Text(t, registry), state("panics_total", "hangs", 0), state("timeouts_total", "hangs", 1))
 	close(gate)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if text := exposition.Text(t, registry); strings.Contains(text, state("panics_total", "hangs", 0)+"\n") {
 			return fmt.Errorf("not counted:\n%s", text)
 		}
@@ -262,7 +262,7 @@ func TestLatePanicIsCounted(t *testing.T) {
 // Scrapes at the same time share one Update.
 func TestScrapesShareAnUpdate(t *testing.T) {
 	h := &hanging{gate: make(chan struct{})}
-	set := NewSetWithTimeout(slog.New(slog.DiscardHandler), patient)
+	set := NewSetWithTimeout(slog.New(slog.DiscardHandler), longTimeout)
 	set.Add("slow", h)
 	first, second := set.members["slow"].request(), set.members["slow"].request()
 	if first.run != second.run || !first.joined || !second.joined {

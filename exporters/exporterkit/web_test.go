@@ -55,7 +55,7 @@ func slowReader(t *testing.T, address string) *bufio.Reader {
 	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	conn.SetDeadline(time.Now().Add(testkit.Patience))
+	conn.SetDeadline(time.Now().Add(testkit.DefaultTimeout))
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	answer := bufio.NewReader(conn)
 	if line, _, err := answer.ReadLine(); err != nil || !strings.Contains(string(line), "HTTP/1.1 200") {
@@ -115,7 +115,7 @@ func TestSlowestReaderIsCutOff(t *testing.T) {
 		if conn != <-begun {
 			t.Error("another slow reader than the first one was cut off")
 		}
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Errorf("no one of %d slow readers was cut off", maxPending+1)
 	}
 }
@@ -142,11 +142,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	silent[0].SetReadDeadline(time.Now().Add(testkit.Patience))
+	silent[0].SetReadDeadline(time.Now().Add(testkit.DefaultTimeout))
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the first silent connection is still open: %v", err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		bound.mu.Lock()
 		defer bound.mu.Unlock()
 		if len(bound.open) > 3 {

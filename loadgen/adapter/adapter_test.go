@@ -65,7 +65,7 @@ func TestPhases(t *testing.T) {
 	s = newSupervisor(0)
 	s.Warmup = 30 * time.Millisecond
 	s.Up()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if p := s.Load.Phase(); p != metrics.Steady {
 			return fmt.Errorf("phase %s", p)
 		}

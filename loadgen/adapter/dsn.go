@@ -22,7 +22,7 @@ func splitURL(dsn string) (rest string, password bool) {
 		users, _, password = strings.Cut(rest[:i], ":")
 		users, rest = users+"@", rest[i+1:]
 	}
-	place, query, asked := strings.Cut(rest, "?")
+	place, query, hasQuery := strings.Cut(rest, "?")
 	var kept []string
 	for _, parameter := range strings.Split(query, "&") {
 		key, _, _ := strings.Cut(parameter, "=")
@@ -33,7 +33,7 @@ func splitURL(dsn string) (rest string, password bool) {
 		kept = append(kept, parameter)
 	}
 	rest = scheme + "://" + users + place
-	if asked && len(kept) > 0 {
+	if hasQuery && len(kept) > 0 {
 		rest += "?" + strings.Join(kept, "&")
 	}
 	return rest, password

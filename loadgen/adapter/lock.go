@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// lockPatience is how long a loadgen waits for another one that makes a tool's tables.
-	lockPatience = 30 * time.Minute
+	// lockTimeout is how long a loadgen waits for another one that makes a tool's tables.
+	lockTimeout = 30 * time.Minute
 	// lockTry is how long it waits for it at a time: what cuts idle connections, such as a proxy, sees one that is in
 	// use.
 	lockTry = 2 * time.Second
 	// lockPing is the pause between two signs of life on the connection that holds the lock, for the same reason.
 	lockPing = 20 * time.Second
-	// pingPatience is how long such a sign may take.
-	pingPatience = 10 * time.Second
-	// takePatience is how much longer than the requested wait the server may take to report whether it gives the lock.
-	takePatience = 10 * time.Second
-	// openPatience is how long connecting may take, with the question for the database's name.
-	openPatience = connectTimeout + 5*time.Second
+	// pingTimeout is how long such a sign may take.
+	pingTimeout = 10 * time.Second
+	// takeTimeout is how much longer than the requested wait the server may take to report whether it gives the lock.
+	takeTimeout = 10 * time.Second
+	// openTimeout is how long connecting may take, with the question for the database's name.
+	openTimeout = connectTimeout + 5*time.Second
 )
 
 // ErrNoLock is the error of a server that has no locks of this kind.
@@ -47,9 +47,9 @@ type Lock interface {
 type Alone struct {
 	Tool string
 	Open func(context.Context) (Lock, error)
-	// Patience is how long to wait for the other one, half an hour if it is 0.
-	Patience time.Duration
-	Log      *slog.Logger
+	// Timeout is how long to wait for the other one, half an hour if it is 0.
+	Timeout time.Duration
+	Log     *slog.Logger
 }
 
 // Do waits for the lock and does it. A lock that is lost meanwhile, or that is not to be had beside what is to be done,
@@ -96,18 +96,18 @@ func (a Alone) hold(ctx context.Context) (Lock, error) {
 
 // open connects, or fails within a deadline.
 func (a Alone) open(ctx context.Context) (Lock, error) {
-	limited, cancel := context.WithTimeout(ctx, openPatience)
+	limited, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return a.Open(limited)
 }
 
 // take waits for the lock.
 func (a Alone) take(ctx context.Context, lock Lock) error {
-	patience := a.Patience
-	if patience == 0 {
-		patience = lockPatience
+	timeout := a.Timeout
+	if timeout == 0 {
+		timeout = lockTimeout
 	}
-	until := time.Now().Add(patience)
+	until := time.Now().Add(timeout)
 	var wait time.Duration // the first try does not wait
 	for {
 		got, err := try(ctx, lock, wait)
@@ -119,10 +119,10 @@ func (a Alone) take(ctx context.Context, lock Lock) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case wait == 0:
-			a.Log.Info("another loadgen makes the same tables: waiting for its end", "tool", a.Tool, "database", lock.Database(), "for_at_most", patience)
+			a.Log.Info("another loadgen makes the same tables: waiting for its end", "tool", a.Tool, "database", lock.Database(), "for_at_most", timeout)
 		case !time.Now().Before(until):
 			return fmt.Errorf("another loadgen makes %s's tables in the database %s, and was not done within %v: wait for its end, end it, or take another database",
-				a.Tool, lock.Database(), patience)
+				a.Tool, lock.Database(), timeout)
 		}
 		wait = max(min(lockTry, time.Until(until)), time.Millisecond)
 	}
@@ -130,11 +130,11 @@ func (a Alone) take(ctx context.Context, lock Lock) error {
 
 // try takes the lock, or fails within a deadline if the server does not answer.
 func try(ctx context.Context, lock Lock, wait time.Duration) (bool, error) {
-	limited, cancel := context.WithTimeout(ctx, wait+takePatience)
+	limited, cancel := context.WithTimeout(ctx, wait+takeTimeout)
 	defer cancel()
 	got, err := lock.Take(limited, wait)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("no answer within %v: %w", wait+takePatience, err)
+		err = fmt.Errorf("no answer within %v: %w", wait+takeTimeout, err)
 	}
 	return got, err
 }
@@ -143,7 +143,7 @@ func try(ctx context.Context, lock Lock, wait time.Duration) (bool, error) {
 func (a Alone) watch(ctx context.Context, lock Lock) {
 	for going := true; going; {
 		going = Sleep(ctx, lockPing)
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingPatience)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
 		err := lock.Ping(limited)
 		cancel()
 		if err != nil {

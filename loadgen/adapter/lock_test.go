@@ -134,7 +134,7 @@ func TestAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			done := 0
-			err := Alone{Tool: "pgbench", Patience: time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			err := Alone{Tool: "pgbench", Timeout: time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)),
 				Open: opens(&c.lock, another)}.
 				Do(t.Context(), func(context.Context) error { done++; return nil })
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

@@ -69,7 +69,7 @@ func (l *postgresLock) Ping(ctx context.Context) error {
 func (l *postgresLock) Database() string { return l.database }
 
 func (l *postgresLock) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), pingPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
 	defer cancel()
 	if l.key != 0 {
 		// So that the lock is free when this returns; the end of the connection gives it back as well.

@@ -87,7 +87,7 @@ func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) 
 	defer counting.Wait()
 	defer close(stop)
 	backoff, began, ever := firstBackoff, time.Now(), false
-	patience := s.GiveUp
+	timeout := s.GiveUp
 	for {
 		ended := once(ctx)
 		worked := s.down(ended.Reason)
@@ -100,11 +100,11 @@ func (s *Supervisor) Run(ctx context.Context, once func(context.Context) Ended) 
 			return fmt.Errorf("the load tool refuses its options, and is not tried again: %w", ended.Err)
 		}
 		// One that works and never gets through its warm-up has no result either.
-		if ever && patience == s.GiveUp {
-			began, patience = time.Now(), s.GiveUp+s.Warmup
+		if ever && timeout == s.GiveUp {
+			began, timeout = time.Now(), s.GiveUp+s.Warmup
 		}
-		if s.GiveUp > 0 && !s.wasSteady() && time.Since(began) >= patience {
-			return fmt.Errorf("the load was not steady once in %v: %w", patience, ended.Err)
+		if s.GiveUp > 0 && !s.wasSteady() && time.Since(began) >= timeout {
+			return fmt.Errorf("the load was not steady once in %v: %w", timeout, ended.Err)
 		}
 		if worked >= healthyAfter {
 			backoff = firstBackoff

@@ -113,7 +113,7 @@ func TestUnreachedEndsAll(t *testing.T) {
 		{StorageClass: "bad", Engine: "postgres", DSN: "host=" + t.TempDir() + " user=nobody dbname=none"}}
 	for _, profile := range []string{"kv-select", "simple-ping"} {
 		c.Driver.Profile = profile
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 		found, err := Measure(ctx, c, targets, slog.New(slog.DiscardHandler))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "storage class bad: connecting") || len(found) != 0 {

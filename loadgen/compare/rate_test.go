@@ -65,11 +65,11 @@ func TestRates(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name   string
-		make   func(slow float64) [2]any
-		trials int
-		wrong  int // at the most, of equal ones
-		told   int // at the least, of +10 %
+		name     string
+		make     func(slow float64) [2]any
+		trials   int
+		wrong    int // at the most, of equal ones
+		detected int // at the least, of +10 %
 	}{
 		{"matrix, 6 rounds of 4 steps on 3 classes", matrices(6, 4, 3, 0.02), 200, 18, 160},
 		{"matrix, 4 rounds of 10 steps on 4 classes", matrices(4, 10, 4, 0.02), 200, 18, 60},
@@ -85,7 +85,7 @@ func TestRates(t *testing.T) {
 			}
 			return found
 		}
-		wrong, told := 0, 0
+		wrong, detected := 0, 0
 		for range c.trials {
 			for _, l := range judged(1).Lines {
 				if l.Verdict == Slower || l.Verdict == Faster {
@@ -94,15 +94,15 @@ func TestRates(t *testing.T) {
 				}
 			}
 			if judged(1.1).Lines[0].Verdict == Slower {
-				told++
+				detected++
 			}
 		}
-		t.Logf("%s: %d of %d equal ones called different, +10 %% called slower in %d", c.name, wrong, c.trials, told)
+		t.Logf("%s: %d of %d equal ones called different, +10 %% called slower in %d", c.name, wrong, c.trials, detected)
 		if wrong > c.wrong {
 			t.Errorf("%s: %d of %d equal ones are called different, want at most %d", c.name, wrong, c.trials, c.wrong)
 		}
-		if told < c.told {
-			t.Errorf("%s: +10 %% is called slower in %d of %d, want at least %d", c.name, told, c.trials, c.told)
+		if detected < c.detected {
+			t.Errorf("%s: +10 %% is called slower in %d of %d, want at least %d", c.name, detected, c.trials, c.detected)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func reached(t *testing.T, registry *prometheus.Registry) string {
 
 func await(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if got := reached(t, registry); got != want {
 			return fmt.Errorf("at %q, want %q", got, want)
 		}

@@ -120,7 +120,7 @@ func offeredRate(t *testing.T, server *testdb.Staller, rate float64) {
 	var rates []float64
 	var offered float64
 	// On a busy machine a reading can be a scheduling delay late, which is less and less of the time since it began.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		took := time.Since(began).Seconds()
 		rates = append(rates, float64(r.load.Tally().Offered-first)/took)
 		const readings = 9 // of which the median counts
@@ -144,11 +144,11 @@ func offeredRate(t *testing.T, server *testdb.Staller, rate float64) {
 }
 
 // More than the connections can take is reported, and none of it is lost.
-func TestSaturationIsSaid(t *testing.T) {
-	attempt(t, func() error { return saturationIsSaid(t) })
+func TestSaturationIsReported(t *testing.T) {
+	attempt(t, func() error { return saturationIsReported(t) })
 }
 
-func saturationIsSaid(t *testing.T) error {
+func saturationIsReported(t *testing.T) error {
 	server := testdb.StartStaller(t)
 	r := newRig(t, Config{DSN: server.DSN(), Rate: 500, Connections: 1, Queue: 50})
 	stop := r.start(t)
@@ -158,7 +158,7 @@ func saturationIsSaid(t *testing.T) error {
 		return errors.New("saturated from the start")
 	}
 	server.Stall(time.Second)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, connections := r.Saturated(); !connections {
 			return fmt.Errorf("not reported as saturated")
 		}

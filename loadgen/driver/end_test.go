@@ -30,7 +30,7 @@ func running(t *testing.T, r rig) (end context.CancelFunc, ended <-chan struct{}
 func TestEndSendsNothing(t *testing.T) {
 	const connections, waiting = 2, 100
 	server := testdb.StartStaller(t)
-	r := newRig(t, Config{DSN: server.DSN(), Connections: connections, Timeout: testkit.Patience})
+	r := newRig(t, Config{DSN: server.DSN(), Connections: connections, Timeout: testkit.DefaultTimeout})
 	end, ended := running(t, r)
 	release := server.Hold()
 	held, offered := server.Answered(), r.load.Tally().Offered
@@ -38,7 +38,7 @@ func TestEndSendsNothing(t *testing.T) {
 	end()
 	// The load has ended when nothing is due any more: at 200/s something is every 5 ms.
 	last, since := uint64(0), time.Now()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if now := r.load.Tally().Offered; now != last {
 			last, since = now, time.Now()
 		}

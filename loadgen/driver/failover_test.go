@@ -66,7 +66,7 @@ func TestFailover(t *testing.T) {
 	primary.Stop()
 	down := time.Now()
 	completed = r.load.Tally().Completed
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if age := r.own.unanswered.age(time.Now()); age < 2*time.Second {
 			return fmt.Errorf("the oldest has waited for %v", age)
 		}
@@ -83,7 +83,7 @@ func TestFailover(t *testing.T) {
 	standby.Promote()
 	r.await(t, "commits", func(m metrics.Tally) bool { return m.Completed > completed+4 })
 	back := time.Now()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if age := r.own.unanswered.age(time.Now()); age > 500*time.Millisecond {
 			return fmt.Errorf("the oldest has waited for %v", age)
 		}

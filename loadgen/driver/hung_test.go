@@ -36,7 +36,7 @@ func begun(t *testing.T, r rig) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("it waits without end")
 		return nil
 	}

@@ -170,8 +170,8 @@ func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func()
 		o.outages.tick(time.Now())
 		look(time.Now())
 		generator, connections := judge(then, now)
-		o.say(log, 1, generator, o.generator, "the driver cannot keep its schedule: too little CPU; response times include its delay")
-		o.say(log, 2, connections, o.connections, "transactions wait for a free connection")
+		o.report(log, 1, generator, o.generator, "the driver cannot keep its schedule: too little CPU; response times include its delay")
+		o.report(log, 2, connections, o.connections, "transactions wait for a free connection")
 	}
 }
 
@@ -183,7 +183,7 @@ func judge(then, now reading) (generator, connections bool) {
 	return due > 0 && lagged > share*due, due > 0 && held-lagged > share*due
 }
 
-func (o *ownMetrics) say(log *slog.Logger, bit uint32, is bool, gauge prometheus.Gauge, what string) {
+func (o *ownMetrics) report(log *slog.Logger, bit uint32, is bool, gauge prometheus.Gauge, what string) {
 	was := o.saturation.Load()&bit != 0
 	if !is {
 		gauge.Set(0)

@@ -43,7 +43,7 @@ func stallIsSeen(t *testing.T) error {
 	if err := closed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := server.Answered(); n < 20 {
 			return fmt.Errorf("%d answers; pgbench is not under way", n)
 		}

@@ -53,9 +53,9 @@ func TestUnanswered(t *testing.T) {
 // every connection hanging, with a queue that overflows, and with timeouts shorter than the stall.
 func TestUnansweredInAStall(t *testing.T) {
 	for name, config := range map[string]Config{
-		"hanging":    {Connections: 2, Timeout: testkit.Patience, Queue: 20},
+		"hanging":    {Connections: 2, Timeout: testkit.DefaultTimeout, Queue: 20},
 		"timing out": {Connections: 2, Timeout: 100 * time.Millisecond},
-		"skipping":   {Connections: 2, Timeout: testkit.Patience, LatencyLimit: 50 * time.Millisecond},
+		"skipping":   {Connections: 2, Timeout: testkit.DefaultTimeout, LatencyLimit: 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testdb.StartStaller(t)
@@ -66,7 +66,7 @@ func TestUnansweredInAStall(t *testing.T) {
 			release := server.Hold()
 			held := server.Answered()
 			u := &r.own.unanswered
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if age := u.age(time.Now()); age < time.Second {
 					return fmt.Errorf("the oldest is %v old", age)
 				}
@@ -84,7 +84,7 @@ func TestUnansweredInAStall(t *testing.T) {
 				t.Fatalf("the server answered %d during the stall", n-held)
 			}
 			release()
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if age := u.age(time.Now()); age > before {
 					return fmt.Errorf("the oldest is still %v old", age)
 				}
@@ -105,7 +105,7 @@ func TestRefusedIsAnswered(t *testing.T) {
 	stop := r.start(t)
 	r.await(t, "the first", func(m metrics.Tally) bool { return m.Completed > 0 })
 	release := server.Hold()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if age := r.own.unanswered.age(time.Now()); age < time.Second {
 			return fmt.Errorf("the oldest is %v old", age)
 		}
@@ -113,7 +113,7 @@ func TestRefusedIsAnswered(t *testing.T) {
 	})
 	server.Leave()
 	release()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if age := r.own.unanswered.age(time.Now()); age > 500*time.Millisecond {
 			return fmt.Errorf("the server is gone, and the oldest is %v old", age)
 		}

@@ -30,9 +30,9 @@ type Part struct {
 // leastWindow is how long a run must be for a query of its layers: two scrapes and some.
 const leastWindow = 15 * time.Second
 
-// askLayers adds to each run its layers, and what its limit was. It queries when all runs are over, so that the last
+// queryLayers adds to each run its layers, and what its limit was. It queries when all runs are over, so that the last
 // scrapes are in.
-func (r *Runner) askLayers(ctx context.Context, report *Report) {
+func (r *Runner) queryLayers(ctx context.Context, report *Report) {
 	for i := range report.Rows {
 		row := &report.Rows[i]
 		if row.Result == nil {
@@ -155,16 +155,16 @@ func (row *Row) limit() Limit {
 		return 0
 	})
 	most, next := order[0], order[1]
-	say := func(what string) string {
+	percentage := func(what string) string {
 		text := fmt.Sprintf("%s %.0f %%", what, 100*shares[what]/total)
 		if what == limitUnknown {
 			text += " (" + strings.Join(unknown, ", ") + ")"
 		}
 		return text
 	}
-	because := "of a " + row.Layers.Of + "'s time: " + say(most)
+	because := "of a " + row.Layers.Of + "'s time: " + percentage(most)
 	if shares[next] > 0 {
-		because += ", " + say(next)
+		because += ", " + percentage(next)
 	}
 	if what := limitOf(row.Layers.Culprit); row.Layers.Culprit != "" && what != "" {
 		return Limit{what, shares[what] / total, because + "; what stands out is " + layers.Of(row.Layers.Culprit).Words}

@@ -58,7 +58,7 @@ func TestLayers(t *testing.T) {
 		row("r3", pgbench, time.Minute), row("r3", fioWrite, time.Minute), row("r3", Step{FIO: &FIO{RW: "randread", Jobs: 1}}, time.Minute),
 		row("r3", pgbench, 5*time.Second), row("nowhere", pgbench, time.Minute),
 	}}
-	runner.askLayers(t.Context(), &r)
+	runner.queryLayers(t.Context(), &r)
 	if l := r.Rows[0].Layers; l == nil || l.Of != "commit" || l.Mean <= 0 || !strings.Contains(l.Words, "r3") {
 		t.Fatalf("layers of pgbench: %+v, %+v", l, r.Rows[0].Limit)
 	}
@@ -78,7 +78,7 @@ func TestLayers(t *testing.T) {
 		}
 	}
 	runner.Prometheus = nil
-	runner.askLayers(t.Context(), &r)
+	runner.queryLayers(t.Context(), &r)
 	if l := r.Rows[0].Limit; l.What != limitUnknown || !strings.Contains(l.Because, "--prometheus") {
 		t.Errorf("without Prometheus: %+v", l)
 	}

@@ -125,18 +125,18 @@ func TestClassRates(t *testing.T) {
 		r.sumUpClasses()
 		return r.class("r1").Verdict
 	}
-	wrong, told := 0, 0
+	wrong, detected := 0, 0
 	for range 400 {
 		if verdict(1) != "inconclusive" {
 			wrong++
 		}
 		if verdict(1.1) == "surely slower" {
-			told++
+			detected++
 		}
 	}
-	t.Logf("%d of 400 equal classes called different, +10 %% in %d", wrong, told)
-	if wrong > 32 || told < 300 {
-		t.Errorf("%d of 400 equal classes are called different, +10 %% in %d", wrong, told)
+	t.Logf("%d of 400 equal classes called different, +10 %% in %d", wrong, detected)
+	if wrong > 32 || detected < 300 {
+		t.Errorf("%d of 400 equal classes are called different, +10 %% in %d", wrong, detected)
 	}
 }
 

@@ -31,7 +31,7 @@ const warmup = 2 * time.Second
 // runs are waiting for it.
 var longestSilence = 5 * time.Minute
 
-// windUp is how long an interrupted matrix may query layers, before what stopped it loses patience.
+// windUp is how long an interrupted matrix may query layers, before the timeout of what stopped it.
 const windUp = 15 * time.Second
 
 // Runner runs a matrix.
@@ -161,7 +161,7 @@ func (r *Runner) Run(ctx context.Context, name string, targets []Target) (*Repor
 	}
 	report.Environment = r.environment(ctx, targets)
 	report.judge()
-	r.askLayers(ctx, report)
+	r.queryLayers(ctx, report)
 	report.sumUp()
 	return report, interrupted
 }

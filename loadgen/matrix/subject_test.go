@@ -80,7 +80,7 @@ func TestWhoseLayers(t *testing.T) {
 		default:
 			report.Rows[0].address = c.at
 		}
-		runner.askLayers(t.Context(), &report)
+		runner.queryLayers(t.Context(), &report)
 		row := report.Rows[0]
 		mean := 0.0
 		if row.Layers != nil {

@@ -135,8 +135,8 @@ func TestRefusesOneKind(t *testing.T) {
 			if update.Refusal == nil || update.Refusal.Reason != c.want || update.Refusal.Next == "" {
 				t.Errorf("%+v, want %s", update.Refusal, c.want)
 			}
-			if said := text(t, p); !strings.Contains(said, "what update reads") && !strings.Contains(said, "What update reads") {
-				t.Error(said)
+			if printed := text(t, p); !strings.Contains(printed, "what update reads") && !strings.Contains(printed, "What update reads") {
+				t.Error(printed)
 			}
 		})
 	}

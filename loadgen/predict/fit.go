@@ -184,11 +184,11 @@ func (f *fitted) store(ops map[string]Operation) *Refusal {
 	}
 	f.storage.flush = visits(f.flush, f.scale, ops)
 	if !(f.needed >= leastNeeded && f.needed <= mostNeeded) {
-		said := fmt.Sprintf("which is %.2g times what the class's own measurements give", f.needed)
+		compared := fmt.Sprintf("which is %.2g times what the class's own measurements give", f.needed)
 		if !finite(f.needed) {
-			said = "and the class's own measurements give next to nothing"
+			compared = "and the class's own measurements give next to nothing"
 		}
-		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, %s", ms(flush), said),
+		return &Refusal{Unexplained, fmt.Sprintf("a flush takes %s there, %s", ms(flush), compared),
 			"measure class and workload at the same time and at the same load"}
 	}
 	return nil

@@ -204,8 +204,8 @@ func TestRefuses(t *testing.T) {
 			if p.Refusal == nil || p.Refusal.Reason != c.want || len(p.Statements) > 0 || p.Refusal.Next == "" {
 				t.Errorf("want %s, have %+v %v", c.want, p.Refusal, p.Statements)
 			}
-			if said := text(t, p); !strings.Contains(said, "no prediction") {
-				t.Error(said)
+			if printed := text(t, p); !strings.Contains(printed, "no prediction") {
+				t.Error(printed)
 			}
 		})
 	}

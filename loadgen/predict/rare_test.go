@@ -66,8 +66,8 @@ func allFinite(t *testing.T, p *Prediction) {
 	if err := p.WriteJSON(&b); err != nil {
 		t.Error(err)
 	}
-	if said := text(t, p) + b.String(); strings.Contains(said, "NaN") || strings.Contains(said, "Inf") {
-		t.Error(said)
+	if printed := text(t, p) + b.String(); strings.Contains(printed, "NaN") || strings.Contains(printed, "Inf") {
+		t.Error(printed)
 	}
 	for _, s := range p.Statements {
 		if (s.Refusal == nil) != (s.Median != nil && s.P99 != nil) {

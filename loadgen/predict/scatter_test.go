@@ -33,7 +33,7 @@ func TestVolumesDiffer(t *testing.T) {
 	for name, c := range map[string]struct {
 		syncs  []float64
 		differ bool
-		said   string
+		note   string
 	}{
 		"two that differ":       {[]float64{0.002, 0.008}, true, "these differ: the median of commit would be"},
 		"one of five that does": {[]float64{0.002, 0.002, 0.002, 0.002, 0.008}, true, "on volume 4"},
@@ -56,8 +56,8 @@ func TestVolumesDiffer(t *testing.T) {
 			if ratio := median.High / median.Low; !c.differ && ratio > 2 {
 				t.Errorf("%s to %s, though volumes are alike", ms(median.Low), ms(median.High))
 			}
-			if notes := strings.Join(p.Notes, "; "); !strings.Contains(notes, c.said) || strings.Contains(notes, "differ:") != c.differ {
-				t.Errorf("%s; want %s", notes, c.said)
+			if notes := strings.Join(p.Notes, "; "); !strings.Contains(notes, c.note) || strings.Contains(notes, "differ:") != c.differ {
+				t.Errorf("%s; want %s", notes, c.note)
 			}
 		})
 	}
@@ -104,15 +104,15 @@ func TestFewWindows(t *testing.T) {
 // A volume that gives no number is none that the class was measured on.
 func TestVolumesWithoutNumbers(t *testing.T) {
 	one, none := []float64{-5, -5.01}, []float64(nil)
-	for said, s := range map[string]scatter{
+	for note, s := range map[string]scatter{
 		"on 3 volumes":    {one, one, one},
 		"on two volumes":  {one, none, one},
 		"on one volume: ": {none, one, none},
 	} {
 		p := Prediction{Statements: []Predicted{{Kind: "commit"}}}
 		p.ofVolumes(Class{Name: "there"}, make([]volume, 3), []map[float64]scatter{{0.5: s}})
-		if notes := strings.Join(p.Notes, "; "); !strings.Contains(notes, said) {
-			t.Errorf("%s; want %s", notes, said)
+		if notes := strings.Join(p.Notes, "; "); !strings.Contains(notes, note) {
+			t.Errorf("%s; want %s", notes, note)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 // Sizes that are not known of both classes are not compared, and a note names the operations.
 func TestUnknownSizes(t *testing.T) {
 	w := world{clients: 1, think: 0.005, own: own{0.0003, 0.0001, 0.1}, sync: constantly(0.002)}
-	const said = "sizes of operations of kind sync were not compared"
+	const note = "sizes of operations of kind sync were not compared"
 	for name, c := range map[string]struct {
 		from, to float64
 		want     bool
@@ -21,7 +21,7 @@ func TestUnknownSizes(t *testing.T) {
 		if p.Refusal != nil {
 			t.Fatal(p.Refusal)
 		}
-		if notes := strings.Join(p.Notes, "; "); strings.Contains(notes, said) != c.want {
+		if notes := strings.Join(p.Notes, "; "); strings.Contains(notes, note) != c.want {
 			t.Errorf("%s: %s", name, notes)
 		}
 	}

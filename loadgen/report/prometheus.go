@@ -23,8 +23,8 @@ const (
 	leastStep = 5 * time.Second
 	// alertStep is the longest between two looks at alerts: rules are evaluated once a minute.
 	alertStep = time.Minute
-	// askedPoints are queried at once; Prometheus itself allows 11,000.
-	askedPoints = 10_000
+	// queryPoints are queried at once; Prometheus itself allows 11,000.
+	queryPoints = 10_000
 	// queryTimeout bounds one query.
 	queryTimeout = time.Minute
 )
@@ -125,7 +125,7 @@ func queryRange(ctx context.Context, server, query string, from, to time.Time, s
 	var out []Series
 	known := map[string]int{} // where in out, by all labels
 	for first := from; !from.After(to); {
-		until := from.Add(askedPoints * step)
+		until := from.Add(queryPoints * step)
 		if until.After(to) {
 			until = to
 		}

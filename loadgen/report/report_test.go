@@ -435,7 +435,7 @@ func TestPrometheus(t *testing.T) {
 // one over the border of two queries is one. The report has how far apart the values of layers are.
 func TestAlertsOfALongSoak(t *testing.T) {
 	const length = 20 * 24 * time.Hour
-	border := askedPoints * alertStep
+	border := queryPoints * alertStep
 	windows := [][2]time.Duration{{time.Hour, time.Hour + 3*time.Minute}, {time.Hour + 8*time.Minute, time.Hour + 10*time.Minute}, {border - 10*time.Minute, border + 10*time.Minute}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		whole := q.FormValue("query") == historyQuery

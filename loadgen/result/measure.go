@@ -99,11 +99,11 @@ func Measure(ctx context.Context, load *metrics.Load, target float64, warmup War
 
 // Short notes in a result that its time is shorter than the requested one, and returns that as an error; nil if it is
 // not.
-func (r *Result) Short(asked time.Duration) error {
-	if r.Seconds >= asked.Seconds() {
+func (r *Result) Short(requested time.Duration) error {
+	if r.Seconds >= requested.Seconds() {
 		return nil
 	}
-	err := fmt.Errorf("ended after %.1f s of %v", math.Floor(10*r.Seconds)/10, asked) // 59.99 s are not 60.0
+	err := fmt.Errorf("ended after %.1f s of %v", math.Floor(10*r.Seconds)/10, requested) // 59.99 s are not 60.0
 	r.Notes = append(r.Notes, err.Error())
 	return err
 }

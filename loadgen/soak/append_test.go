@@ -88,12 +88,12 @@ func TestHalfWritten(t *testing.T) {
 			for _, v := range d.Samples {
 				seconds = append(seconds, v.Completed)
 			}
-			var told []string
+			var names []string
 			for _, e := range d.Events {
-				told = append(told, e.Name)
+				names = append(names, e.Name)
 			}
-			if !slices.Equal(seconds, []uint64{1, 5, 6}) || !slices.Equal(told, []string{"1", "5", "6"}) {
-				t.Errorf("samples %v and events %v are read, want 1, 5 and 6 of each", seconds, told)
+			if !slices.Equal(seconds, []uint64{1, 5, 6}) || !slices.Equal(names, []string{"1", "5", "6"}) {
+				t.Errorf("samples %v and events %v are read, want 1, 5 and 6 of each", seconds, names)
 			}
 			if d.Torn != c.torn {
 				t.Errorf("%d lines are torn, want %d", d.Torn, c.torn)
@@ -135,7 +135,7 @@ func TestMostKept(t *testing.T) {
 
 // Half a line that a kill left is ended when the soak goes on, counted as lost and reported once; a whole one that
 // lacks only its end is not lost, and the data of the folder names the file and the line.
-func TestHalfALineIsTold(t *testing.T) {
+func TestHalfALineIsReported(t *testing.T) {
 	folder := t.TempDir()
 	plan := longPlan(1)
 	write := func(path, text string) {

@@ -18,7 +18,7 @@ import (
 // leftBehind awaits the process ID that a command wrote, and kills that process at the test's end.
 func leftBehind(t *testing.T, path string) (pid int) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -31,7 +31,7 @@ func leftBehind(t *testing.T, path string) (pid int) {
 	})
 	t.Cleanup(func() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		if err := testkit.Await(testkit.Patience, func() error { return gone(pid) }); err != nil {
+		if err := testkit.Await(testkit.DefaultTimeout, func() error { return gone(pid) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -62,11 +62,11 @@ func TestCommandLeavesADaemon(t *testing.T) {
 			if (err == nil) != (exit == 0) {
 				t.Errorf("a command that exits with %d ended with %v", exit, err)
 			}
-		case <-time.After(testkit.Patience):
+		case <-time.After(testkit.DefaultTimeout):
 			t.Fatal("a command whose daemon holds its output does not end")
 		}
 		written := size(log)
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if n := size(log); n < written+24 { // eight rounds of 16 KiB
 				return fmt.Errorf("the daemon has written %d times since the command's end", (n-written)/3)
 			}
@@ -98,7 +98,7 @@ func TestSlowCommand(t *testing.T) {
 	if err := <-done; !errors.Is(err, errSlow) || !strings.HasPrefix(err.Error(), "sh: not done after 5m0s") {
 		t.Errorf("the command ended with %v", err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error { return gone(pid) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return gone(pid) })
 }
 
 // The error of a command that is not there has its name.

@@ -25,7 +25,7 @@ func begunFault(name string) Event {
 // awaitMended waits for the end of a fault.
 func awaitMended(t *testing.T, folder, fault string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := events(read(t, folder), FaultEvent, fault, End); n != 1 {
 			return fmt.Errorf("%d ends of fault %s", n, fault)
 		}
@@ -85,7 +85,7 @@ func TestNotDoneNorMended(t *testing.T) {
 	for name, earlier := range map[string][]Event{"this start": nil, "an earlier start": {begin, failed}} {
 		folder := begun(t, plan, time.Now().Add(-time.Minute), earlier...)
 		stop := start(t, folder, plan)
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if n := events(read(t, folder), FaultEvent, "slow disk", Failed); n != 1 {
 				return fmt.Errorf("the fault has failed %d times", n)
 			}

@@ -48,10 +48,10 @@ func TestSuspendIsNoted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked atomic.Int64
+	var requests atomic.Int64
 	s.presently = func() (moment, error) {
 		m, err := presently()
-		if asked.Add(1) > 2 {
+		if requests.Add(1) > 2 {
 			m.since += time.Hour
 			m.wall = m.wall.Add(time.Hour)
 		}
@@ -63,8 +63,8 @@ func TestSuspendIsNoted(t *testing.T) {
 		defer close(done)
 		s.sample(ctx)
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
-		if n := asked.Load(); n < 5 {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		if n := requests.Load(); n < 5 {
 			return fmt.Errorf("the clocks were read %d times", n)
 		}
 		return nil

@@ -26,7 +26,7 @@ func TestOutagesAreKept(t *testing.T) {
 	}
 	await := func(what string, f func(all []result.Outage, completed, failed uint64) bool) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			all, completed, failed := kept()
 			if !f(all, completed, failed) {
 				return fmt.Errorf("no %s yet: outages %v, %d completed, %d failed", what, all, completed, failed)

@@ -70,7 +70,7 @@ func TestOverSoakStays(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if share := testutil.ToFloat64(s.progress); share != 1 {
 			return fmt.Errorf("%v of the soak is over", share)
 		}
@@ -106,7 +106,7 @@ func TestMendedAfterTheEnd(t *testing.T) {
 }
 
 // A fault that came while the soak did not run is reported once, however often it is started after that.
-func TestMissedFaultIsToldOnce(t *testing.T) {
+func TestMissedFaultIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	plan := unreachedPlan(t, Fault{Name: "missed", Do: []string{"false"}}, Fault{Name: "beyond the end", At: 2 * time.Hour, Do: []string{"false"}})
 	folder := begun(t, plan, time.Now().Add(-2*time.Minute))
@@ -133,9 +133,9 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var later, asked atomic.Int64 // by how much the clock is later, and how often it was read
+	var later, reads atomic.Int64 // by how much the clock is later, and how often it was read
 	now := func() time.Time {
-		asked.Add(1)
+		reads.Add(1)
 		return time.Now().Add(time.Duration(later.Load()))
 	}
 	s.clock = clock{now, wallClock.sleep}
@@ -151,16 +151,16 @@ func TestMendingBeyondTheEnd(t *testing.T) {
 		return errors.Join(err, <-done)
 	}
 	t.Cleanup(func() { _ = end() })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := events(read(t, folder), FaultEvent, "slow disk", Begin); n != 1 {
 			return fmt.Errorf("%d beginnings of the fault", n)
 		}
 		return nil
 	})
-	before := asked.Load()
+	before := reads.Load()
 	cancel()
-	testkit.Eventually(t, testkit.Patience, func() error {
-		if asked.Load() == before {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		if reads.Load() == before {
 			return errors.New("the soak does not read the clock to see whether it is over")
 		}
 		_, err := os.Stat(mending)

@@ -188,7 +188,7 @@ func TestInterruptedSoakGoesOn(t *testing.T) {
 		Targets: []matrix.Target{{StorageClass: "local", Engine: "postgres", DSN: db.DSN()}}}
 	enough := func(more int) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			counts := map[string]int{}
 			for _, s := range read(t, folder).Samples {
 				if s.Completed > 0 {

@@ -55,7 +55,7 @@ func TestFaultWindow(t *testing.T) {
 			}
 			await := func(what string, is func() bool) {
 				t.Helper()
-				testkit.Eventually(t, testkit.Patience, func() error {
+				testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 					if !is() {
 						return errors.New(what + ": not yet")
 					}

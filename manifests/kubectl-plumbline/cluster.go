@@ -30,8 +30,8 @@ type cluster struct {
 	now    func() time.Time
 	// none is why there is no API server, only Prometheus; nil if there is one.
 	none error
-	// patience is how long a candidate for Prometheus may take to answer; candidatePatience if it is 0.
-	patience time.Duration
+	// candidateTimeout is how long a candidate for Prometheus may take to answer; the default one if it is 0.
+	candidateTimeout time.Duration
 	// mostAnswer is how many bytes an answer of Prometheus may have; mostOfPrometheus if it is 0.
 	mostAnswer int64
 	// silent also accepts a Prometheus without any series of Plumbline, to find out why it has none.

@@ -90,9 +90,9 @@ func TestCluster(t *testing.T) {
 				if err == nil {
 					t.Fatalf("%s: no refusal:\n%s", name, &out)
 				}
-				said := out.String() + err.Error()
-				if !strings.Contains(said, `"eu", "us?[2J"`) || !strings.Contains(said, "--cluster=NAME") || strings.Contains(said, "\x1b") {
-					t.Errorf("%s: %q", name, said)
+				output := out.String() + err.Error()
+				if !strings.Contains(output, `"eu", "us?[2J"`) || !strings.Contains(output, "--cluster=NAME") || strings.Contains(output, "\x1b") {
+					t.Errorf("%s: %q", name, output)
 				}
 			}
 		})

@@ -75,7 +75,7 @@ func slow() *whytest.Lab {
 // A finding's document names what its sentence names, with the figures as they were recorded.
 func TestWhyDocument(t *testing.T) {
 	c := at(t, slow().Record().Handler(nil), options{target: "class/r3"})
-	d, text, err := document[answer.Why](t, c, (*cluster).askWhy)
+	d, text, err := document[answer.Why](t, c, (*cluster).queryWhy)
 	if err != nil || len(d.Items) != 1 {
 		t.Fatal(d, err)
 	}
@@ -115,7 +115,7 @@ func TestWhyDocumentOfPod(t *testing.T) {
 	c := refusing(t, map[string]string{"/api/v1/namespaces/lab/pods/p": `{"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"data-r3"}},
 		{"persistentVolumeClaim":{"claimName":"gone"}},{"persistentVolumeClaim":{"claimName":"data-r1"}}]}}`})
 	c.o.target, c.o.namespace = "pod/p", "lab"
-	d, text, err := document[answer.Why](t, c, (*cluster).askWhy)
+	d, text, err := document[answer.Why](t, c, (*cluster).queryWhy)
 	if err != nil || len(d.Items) != 2 || d.Items[1].Target.Server != "r1" || len(d.Unknown) != 1 || d.Unknown[0] != "claim lab/gone" ||
 		!strings.Contains(text, "claim lab/gone: Prometheus has nothing of it") {
 		t.Errorf("%+v, %v\n%s", d, err, text)
@@ -131,7 +131,7 @@ func TestStatusDocument(t *testing.T) {
 		return r.Handler(map[string]map[string]string{"CanarySlow": {"summary": "It is slow.", "runbook_url": "https://example.org/rules/runbooks/x.md"}})
 	}
 	c := at(t, alerts(), options{})
-	d, text, err := document[answer.Status](t, c, (*cluster).askStatus)
+	d, text, err := document[answer.Status](t, c, (*cluster).queryStatus)
 	if err != nil || len(d.Classes) != 3 || d.Classes[2].Finding.Verdict.Reason != why.SlowReplica || len(d.Alerts.Firing) != 2 || d.Alerts.Unknown != "" {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -144,7 +144,7 @@ func TestStatusDocument(t *testing.T) {
 	}
 	known := central(t)
 	known.o.cluster, known.o.clusterNamed = "eu", true
-	if d, _, err = document[answer.Status](t, known, (*cluster).askStatus); err != nil || len(d.Agents.Heard) != 1 || len(d.Agents.Silent) != 1 || d.Agents.Silent[0] != "only-there" ||
+	if d, _, err = document[answer.Status](t, known, (*cluster).queryStatus); err != nil || len(d.Agents.Heard) != 1 || len(d.Agents.Silent) != 1 || d.Agents.Silent[0] != "only-there" ||
 		*d.Agents.LinuxNodes != 2 || *d.Cluster != "eu" || len(d.Alerts.Firing) != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -152,10 +152,10 @@ func TestStatusDocument(t *testing.T) {
 	without := http.NewServeMux()
 	without.Handle("/", lab())
 	without.HandleFunc("/api/v1/alerts", http.NotFound)
-	if d, _, err = document[answer.Status](t, at(t, without, options{}), (*cluster).askStatus); err != nil || d.Alerts.Firing != nil || d.Alerts.Unknown == "" {
+	if d, _, err = document[answer.Status](t, at(t, without, options{}), (*cluster).queryStatus); err != nil || d.Alerts.Firing != nil || d.Alerts.Unknown == "" {
 		t.Errorf("%+v, %v", d.Alerts, err)
 	}
-	if d, _, err = document[answer.Status](t, at(t, empty(), options{}), (*cluster).askStatus); err != nil || d.Classes == nil || len(d.Classes)+len(d.Alerts.Firing) != 0 || d.Alerts.Firing == nil {
+	if d, _, err = document[answer.Status](t, at(t, empty(), options{}), (*cluster).queryStatus); err != nil || d.Classes == nil || len(d.Classes)+len(d.Alerts.Firing) != 0 || d.Alerts.Firing == nil {
 		t.Errorf("of an empty store: %+v, %v", d, err)
 	}
 }
@@ -164,19 +164,19 @@ func TestStatusDocument(t *testing.T) {
 func TestPredictionDocument(t *testing.T) {
 	of := func(target, to string) (answer.Prediction, string, error) {
 		c := at(t, lab(), options{target: target, predict: input.Question{Class: to, Windows: 4}})
-		return document[answer.Prediction](t, c, (*cluster).askPredict)
+		return document[answer.Prediction](t, c, (*cluster).queryPredict)
 	}
 	d, text, err := of("server/r1", "r3")
 	if err != nil || d.Refusal != nil || len(d.Statements) == 0 || d.From != "r1" || d.To != "r3" || d.Windows != 4 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	told := 0
+	predicted := 0
 	for _, s := range d.Statements {
 		if s.Refusal == nil && s.Median != nil && s.Median.Low > 0 && s.Median.Low <= s.Median.Expected && s.Median.Expected <= s.Median.High {
-			told++
+			predicted++
 		}
 	}
-	if told == 0 || !strings.Contains(text, "r1, from r1 to r3") {
+	if predicted == 0 || !strings.Contains(text, "r1, from r1 to r3") {
 		t.Errorf("%+v\n%s", d, text)
 	}
 	d, text, err = of("class/r1", "gold")
@@ -187,16 +187,16 @@ func TestPredictionDocument(t *testing.T) {
 
 func TestVerificationDocument(t *testing.T) {
 	c := central(t)
-	d, _, err := document[answer.Verification](t, c, (*cluster).askVerify)
+	d, _, err := document[answer.Verification](t, c, (*cluster).queryVerify)
 	if err == nil || d.Whole || len(d.Links) != 1 || d.Links[0].Name != "cluster" || !strings.Contains(d.Links[0].Missing, `"eu"`) || len(d.Next) == 0 {
 		t.Errorf("of two clusters: %+v, %v", d, err)
 	}
 	c.o.cluster, c.o.clusterNamed = "eu", true
-	if d, _, err = document[answer.Verification](t, c, (*cluster).askVerify); err != nil || !d.Whole || len(d.Joined) != 3 || d.Next != nil || d.Joined[0].Claim != "data-local" {
+	if d, _, err = document[answer.Verification](t, c, (*cluster).queryVerify); err != nil || !d.Whole || len(d.Joined) != 3 || d.Next != nil || d.Joined[0].Claim != "data-local" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	c = &cluster{o: options{url: "http://reader:secret@" + testkit.FreeAddress(t), window: time.Minute}, now: func() time.Time { return whytest.End }}
-	d, text, err := document[answer.Verification](t, c, (*cluster).askVerify)
+	d, text, err := document[answer.Verification](t, c, (*cluster).queryVerify)
 	if err == nil || d.Whole || d.Links[0].Name != "Prometheus" || strings.Contains(fmt.Sprint(d, text, err), "secret") {
 		t.Errorf("of no Prometheus: %+v, %v", d, err)
 	}
@@ -211,7 +211,7 @@ func TestNoDocument(t *testing.T) {
 		"nowhere":       {target: "class/r3", predict: input.Question{Windows: 4}},
 		"no Prometheus": {target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}, url: away},
 	} {
-		for command, do := range map[string]replyFunc{"why": (*cluster).askWhy, "predict": (*cluster).askPredict, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts} {
+		for command, do := range map[string]replyFunc{"why": (*cluster).queryWhy, "predict": (*cluster).queryPredict, "status": (*cluster).queryStatus, "alerts": (*cluster).queryAlerts} {
 			c := at(t, lab(), o)
 			if o.url != "" {
 				c.o.url = o.url
@@ -237,10 +237,10 @@ func TestHostileDocument(t *testing.T) {
 	r.Gauge(`plumbline_feature_available{node=`+quoted+`,feature="statements"}`, 1)
 	r.Gauge(`plumbline_unidentified_objects{node=`+quoted+`,kind=`+quoted+`,reason=`+quoted+`}`, 1)
 	handler := r.Handler(map[string]map[string]string{bad: {"summary": bad, "runbook_url": bad}})
-	for command, do := range map[string]replyFunc{"why": (*cluster).askWhy, "status": (*cluster).askStatus, "alerts": (*cluster).askAlerts, "verify": (*cluster).askVerify, "predict": (*cluster).askPredict} {
+	for command, do := range map[string]replyFunc{"why": (*cluster).queryWhy, "status": (*cluster).queryStatus, "alerts": (*cluster).queryAlerts, "verify": (*cluster).queryVerify, "predict": (*cluster).queryPredict} {
 		c := at(t, handler, options{target: "class/r3", predict: input.Question{Class: "r1", Windows: 4}})
 		if command == "alerts" {
-			reply, err := c.askAlerts(t.Context())
+			reply, err := c.queryAlerts(t.Context())
 			if err != nil || !strings.Contains(fmt.Sprintf("%+v", reply.document), why.Clean(bad)) {
 				t.Errorf("%+v, %v", reply, err)
 			}

@@ -43,11 +43,11 @@ type candidate struct {
 	err error
 }
 
-// candidatePatience is the timeout of a candidate, and atOnce how many are queried at the same time: a user who may
-// create services can create many that never respond.
+// defaultCandidateTimeout is the timeout of a candidate, and atOnce how many are queried at the same time: a user who
+// may create services can create many that never respond.
 const (
-	candidatePatience = 10 * time.Second
-	atOnce            = 32
+	defaultCandidateTimeout = 10 * time.Second
+	atOnce                  = 32
 )
 
 // nameIt is what to do if Prometheus cannot be found.
@@ -160,13 +160,13 @@ func (c *cluster) tryAll(ctx context.Context, all []*candidate) {
 }
 
 func (c *cluster) try(all context.Context, p promv1.API) error {
-	patience := cmp.Or(c.patience, candidatePatience)
-	ctx, cancel := context.WithTimeout(all, patience)
+	timeout := cmp.Or(c.candidateTimeout, defaultCandidateTimeout)
+	ctx, cancel := context.WithTimeout(all, timeout)
 	defer cancel()
 	v, _, err := p.Query(ctx, "count(server:volume:info or plumbline_volume_info)", c.now())
 	if err != nil {
 		if ctx.Err() != nil && all.Err() == nil {
-			return fmt.Errorf("no answer within %v", patience)
+			return fmt.Errorf("no answer within %v", timeout)
 		}
 		return err
 	}

@@ -67,7 +67,7 @@ func TestChosen(t *testing.T) {
 	for name, c := range map[string]struct {
 		services []called
 		verify   bool
-		asked    string   // "" if it is refused
+		chosen   string   // "" if it is refused
 		want     []string // of the note, or of the refusal
 	}{
 		"one":                    {[]called{{"monitoring/p:9090", lab()}}, false, "monitoring/p:9090", []string{label, "--prometheus"}},
@@ -82,16 +82,16 @@ func TestChosen(t *testing.T) {
 			f, notes := fake(t, c.services...)
 			f.silent = c.verify
 			_, err := f.findPrometheus(t.Context())
-			said := notes.String()
+			output := notes.String()
 			if err != nil {
-				said = err.Error()
+				output = err.Error()
 			}
-			if (err == nil) != (c.asked != "") || err == nil && (f.chosen != c.asked || !strings.Contains(said, "Prometheus is "+c.asked)) {
-				t.Errorf("the Prometheus is %q, want %q: %v", f.chosen, c.asked, err)
+			if (err == nil) != (c.chosen != "") || err == nil && (f.chosen != c.chosen || !strings.Contains(output, "Prometheus is "+c.chosen)) {
+				t.Errorf("the Prometheus is %q, want %q: %v", f.chosen, c.chosen, err)
 			}
 			for _, want := range c.want {
-				if !strings.Contains(said, want) {
-					t.Errorf("%q is not reported: %s", want, said)
+				if !strings.Contains(output, want) {
+					t.Errorf("%q is not reported: %s", want, output)
 				}
 			}
 		})
@@ -134,7 +134,7 @@ func TestHostileWords(t *testing.T) {
 						return err
 					}
 					all, err := c.firing(t.Context(), p)
-					tellAlerts(out, all, c.now())
+					printAlerts(out, all, c.now())
 					return err
 				},
 			} {
@@ -170,27 +170,27 @@ func TestHanging(t *testing.T) {
 		services = append(services, called{fmt.Sprintf("evil/p-%d:9090", i), hangs})
 	}
 	services = append(services, called{"monitoring/p:9090", lab()})
-	testkit.Eventually(t, testkit.Patience, func() error {
-		patience := each
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		timeout := each
 		each *= 2 // on a busy machine the one that answers is late, too
 		c, notes := fake(t, services...)
-		c.patience = patience
+		c.candidateTimeout = timeout
 		began := time.Now()
 		out, err := c.runWhy(t)
-		if took := time.Since(began); took > 20*patience {
-			return fmt.Errorf("it took %v, %d services of %v each", took, len(services), patience)
+		if took := time.Since(began); took > 20*timeout {
+			return fmt.Errorf("it took %v, %d services of %v each", took, len(services), timeout)
 		}
 		if err != nil || !strings.Contains(out, "r3 commits") || c.chosen != "monitoring/p:9090" {
 			return fmt.Errorf("the Prometheus is %s: %w\n%s", c.chosen, err, out)
 		}
-		if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", patience); !strings.Contains(notes.String(), want) {
+		if want := fmt.Sprintf("evil/p-0:9090: no answer within %v", timeout); !strings.Contains(notes.String(), want) {
 			return fmt.Errorf("%q is not reported: %s", want, notes)
 		}
 		return nil
 	})
 
 	c, _ := fake(t, called{"a/p:9090", hangs})
-	c.patience = 200 * time.Millisecond
+	c.candidateTimeout = 200 * time.Millisecond
 	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "a/p:9090: no answer within 200ms") || !strings.Contains(err.Error(), "--prometheus=") {
 		t.Errorf("only one that hangs: %v", err)
 	}

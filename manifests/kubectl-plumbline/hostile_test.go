@@ -18,11 +18,11 @@ import (
 // the API server with the user's rights.
 func TestRedirect(t *testing.T) {
 	var mu sync.Mutex
-	var asked []string
+	var requests []string
 	seen := func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		asked = append(asked, r.URL.Path+" with "+r.Header.Get("Authorization"))
+		requests = append(requests, r.URL.Path+" with "+r.Header.Get("Authorization"))
 		fmt.Fprint(w, `{}`)
 	}
 	elsewhere := httptest.NewServer(http.HandlerFunc(seen))
@@ -47,10 +47,10 @@ func TestRedirect(t *testing.T) {
 			if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "redirect") {
 				t.Errorf("%s: %v", name, err)
 			}
-			if mu.Lock(); len(asked) > 0 {
-				t.Errorf("%s: the redirect was followed: %q", name, asked)
+			if mu.Lock(); len(requests) > 0 {
+				t.Errorf("%s: the redirect was followed: %q", name, requests)
 			}
-			asked = nil
+			requests = nil
 			mu.Unlock()
 		}
 	}
@@ -67,7 +67,7 @@ func TestEndless(t *testing.T) {
 		}
 	})
 	c, _ := fake(t, called{"a/p:9090", endless})
-	c.patience, c.mostAnswer = testkit.Patience, 8<<20
+	c.candidateTimeout, c.mostAnswer = testkit.DefaultTimeout, 8<<20
 	if _, err := c.runWhy(t); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
 		t.Errorf("by its label: %v", err)
 	}

@@ -79,7 +79,7 @@ func (c *cluster) live(ctx context.Context, find finder) error {
 	return c.show(ctx, func(ctx context.Context, views chan<- live.View) {
 		for ctx.Err() == nil {
 			began := time.Now()
-			one, stop := context.WithTimeout(ctx, patience)
+			one, stop := context.WithTimeout(ctx, queryTimeout)
 			findings, err := find(one)
 			stop()
 			select {

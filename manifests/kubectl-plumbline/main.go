@@ -38,8 +38,8 @@ var program = func() string {
 	return "kubectl-plumbline"
 }()
 
-// patience is how long an answer may take: Prometheus gives up a query after two minutes.
-const patience = 5 * time.Minute
+// queryTimeout is how long an answer may take: Prometheus gives up a query after two minutes.
+const queryTimeout = 5 * time.Minute
 
 // defaultWindows is how many windows a prediction looks at.
 const defaultWindows = 12
@@ -165,7 +165,7 @@ func main() {
 	defer cancel()
 	if command != mcp.FullCommand() && !o.live { // each call of a tool, and each view, has its own time
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, patience+o.wait+o.try.span)
+		ctx, stop = context.WithTimeout(ctx, queryTimeout+o.wait+o.try.span)
 		defer stop()
 	}
 	printer := why.NewPrinter(os.Stdout)

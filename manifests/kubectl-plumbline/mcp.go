@@ -108,11 +108,11 @@ func (c *cluster) mcp(ctx context.Context) error {
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}})
 	turn := make(chan struct{}, 1)
 	err := errors.Join(
-		addTool[windowArgument](c, server, turn, "status", answer.KindStatus, "Where the agent reports from, which alerts fire, and where commits' time goes on each storage class.", (*cluster).askStatus),
-		addTool[targetArguments](c, server, turn, "why", answer.KindWhy, "Where the time of a database's commits goes: statement, volume, replicas, alerts, and what explains it.", (*cluster).askWhy),
-		addTool[topArguments](c, server, turn, "top", answer.KindTop, "Which queries of a database take the time, and in which phase.", (*cluster).askTop),
-		addTool[predictArguments](c, server, turn, "predict", answer.KindPredict, "What a database's response times would be on another storage class or number of replicas, with an interval, or why that cannot be known.", (*cluster).askPredict),
-		addTool[windowArgument](c, server, turn, "alerts", answer.KindAlerts, "Which of Plumbline's alerts fire.", (*cluster).askAlerts))
+		addTool[windowArgument](c, server, turn, "status", answer.KindStatus, "Where the agent reports from, which alerts fire, and where commits' time goes on each storage class.", (*cluster).queryStatus),
+		addTool[targetArguments](c, server, turn, "why", answer.KindWhy, "Where the time of a database's commits goes: statement, volume, replicas, alerts, and what explains it.", (*cluster).queryWhy),
+		addTool[topArguments](c, server, turn, "top", answer.KindTop, "Which queries of a database take the time, and in which phase.", (*cluster).queryTop),
+		addTool[predictArguments](c, server, turn, "predict", answer.KindPredict, "What a database's response times would be on another storage class or number of replicas, with an interval, or why that cannot be known.", (*cluster).queryPredict),
+		addTool[windowArgument](c, server, turn, "alerts", answer.KindAlerts, "Which of Plumbline's alerts fire.", (*cluster).queryAlerts))
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func addTool[Arguments interface{ into(*options) error }](c *cluster, server *mc
 	tool := &mcp.Tool{Name: name, Description: description + " " + data, OutputSchema: schema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}}
 	mcp.AddTool(server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, arguments Arguments) (*mcp.CallToolResult, any, error) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
 		select {
 		case turn <- struct{}{}:

@@ -192,7 +192,7 @@ func speak(t *testing.T, arguments ...string) lines {
 		t.Fatal(err)
 	}
 	// A server that does not answer or end is ended, and the test fails by what it reads then.
-	stop := time.AfterFunc(testkit.Patience, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(testkit.DefaultTimeout, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { stop.Stop() })
 	s := bufio.NewScanner(out)
 	s.Buffer(nil, 8<<20)
@@ -298,9 +298,9 @@ func TestProtocol(t *testing.T) {
 
 // The end of standard input ends the process though Prometheus never answers its query.
 func TestProtocolEndsWhileAsking(t *testing.T) {
-	asked, done := make(chan struct{}, 1), make(chan struct{})
+	requested, done := make(chan struct{}, 1), make(chan struct{})
 	prometheus := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		select {
 		case <-r.Context().Done():
 		case <-done:
@@ -312,10 +312,10 @@ func TestProtocolEndsWhileAsking(t *testing.T) {
 	l.answer(t, initialize)
 	l.send(t, initialized)
 	l.send(t, callWhy)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 	defer cancel()
 	select {
-	case <-asked:
+	case <-requested:
 	case <-ctx.Done():
 		t.Fatal("Prometheus gets no query")
 	}

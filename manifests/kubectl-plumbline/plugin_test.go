@@ -156,7 +156,7 @@ func TestPlugin(t *testing.T) {
 	to := func(class string) input.Question { return input.Question{Class: class, Windows: 4} }
 	// The role is known to the API server a little after it is made, and what may not be read is no error to most
 	// commands.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_, err := do(options{}, func(ctx context.Context, c *cluster, _ *strings.Builder) error {
 			_, err := c.nodes(ctx)
 			return err

@@ -13,21 +13,21 @@ import (
 
 // predict reports a server's expected response times on other storage, or why they cannot be predicted.
 func (c *cluster) predict(ctx context.Context, w io.Writer) error {
-	return c.give(ctx, w, nil, (*cluster).askPredict)
+	return c.give(ctx, w, nil, (*cluster).queryPredict)
 }
 
-func (c *cluster) askPredict(ctx context.Context) (*reply, error) {
+func (c *cluster) queryPredict(ctx context.Context) (*reply, error) {
 	q := c.o.predict
 	q.At, q.Window, q.Think = c.now(), c.o.window, predict.Think(c.o.think)
 	if err := q.Check(); err != nil {
 		return nil, usageError{err}
 	}
-	asked, subjects, err := c.subjects(ctx)
+	target, subjects, err := c.subjects(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(subjects) > 1 {
-		return nil, fmt.Errorf("%s has %d claims: name the one of its write-ahead log", asked, len(subjects))
+		return nil, fmt.Errorf("%s has %d claims: name the one of its write-ahead log", target, len(subjects))
 	}
 	_, api, err := c.oneCluster(ctx)
 	if err != nil {

@@ -147,7 +147,7 @@ func TestLive(t *testing.T) {
 	}
 	screen, ended := drawn(t, cmd)
 	for _, step := range []struct{ want, keys string }{{"replica r3-2 stands out", "\r"}, {"round trip", "q"}} {
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if text := screen(); !strings.Contains(strings.Join(strings.Fields(text), " "), step.want) {
 				return fmt.Errorf("%q is not in %q", step.want, text)
 			}
@@ -165,7 +165,7 @@ func TestLive(t *testing.T) {
 
 	cmd = command(t, program, arguments...)
 	text, ended := drawn(t, cmd)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if all := text(); strings.Count(all, "means of 20s") < 2 || strings.Contains(all, "\x1b") {
 			return fmt.Errorf("%q", all)
 		}

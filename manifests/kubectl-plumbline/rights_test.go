@@ -204,7 +204,7 @@ func TestNoCluster(t *testing.T) {
 		if (err == nil) != (namespace == "lab") {
 			t.Errorf("in namespace %q: %v", namespace, err)
 		}
-		if said := strings.Contains(notes.String(), "The namespace is"); said != (want != "") || !strings.Contains(notes.String(), want) {
+		if noted := strings.Contains(notes.String(), "The namespace is"); noted != (want != "") || !strings.Contains(notes.String(), want) {
 			t.Errorf("in namespace %q it prints %q, want %q", namespace, notes.String(), want)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 // status reports what measures, what fires, and each storage class in a sentence.
 func (c *cluster) status(ctx context.Context, w io.Writer, printer *why.Printer) error {
-	return c.give(ctx, w, printer, (*cluster).askStatus)
+	return c.give(ctx, w, printer, (*cluster).queryStatus)
 }
 
 // noServer is what there is to report without any class.
@@ -41,7 +41,7 @@ func (c *cluster) classes(ctx context.Context, api why.API, at time.Time, each f
 	return nil
 }
 
-func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
+func (c *cluster) queryStatus(ctx context.Context) (*reply, error) {
 	prometheus, api, err := c.oneCluster(ctx)
 	if err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func (c *cluster) askStatus(ctx context.Context) (*reply, error) {
 		return nil, err
 	}
 	write := func(w io.Writer, printer *why.Printer, bars bool) {
-		tellAgents(w, d.Agents)
-		tellAlerts(w, d.Alerts, now)
+		printAgents(w, d.Agents)
+		printAlerts(w, d.Alerts, now)
 		fmt.Fprintln(w)
 		if len(d.Classes) == 0 {
 			fmt.Fprintln(w, noServer)
@@ -124,7 +124,7 @@ func (c *cluster) measuring(ctx context.Context, api why.API) (a answer.Agents, 
 	return a, nil
 }
 
-func tellAgents(w io.Writer, a answer.Agents) {
+func printAgents(w io.Writer, a answer.Agents) {
 	if a.Unknown != "" {
 		fmt.Fprintf(w, "Nodes from which the agent reports: %d. %s\n", len(a.Heard), a.Unknown)
 		return
@@ -144,8 +144,8 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// askAlerts lists Plumbline's alerts alone. That they are not known is an error then.
-func (c *cluster) askAlerts(ctx context.Context) (*reply, error) {
+// queryAlerts lists Plumbline's alerts alone. That they are not known is an error then.
+func (c *cluster) queryAlerts(ctx context.Context) (*reply, error) {
 	prometheus, _, err := c.oneCluster(ctx)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (c *cluster) askAlerts(ctx context.Context) (*reply, error) {
 	if d.Alerts.Unknown != "" {
 		return nil, errors.New(d.Alerts.Unknown)
 	}
-	return &reply{document: d, words: func(w io.Writer) { tellAlerts(w, d.Alerts, now) }}, nil
+	return &reply{document: d, words: func(w io.Writer) { printAlerts(w, d.Alerts, now) }}, nil
 }
 
 // firing lists Plumbline's alerts.
@@ -197,7 +197,7 @@ func newAlert(a promv1.Alert) answer.Alert {
 	return alert
 }
 
-func tellAlerts(w io.Writer, all answer.Alerts, now time.Time) {
+func printAlerts(w io.Writer, all answer.Alerts, now time.Time) {
 	switch {
 	case all.Unknown != "":
 		fmt.Fprintln(w, all.Unknown)

@@ -47,8 +47,8 @@ func TestNoAlerts(t *testing.T) {
 	if err := c.status(t.Context(), &out, why.PlainPrinter(&out)); err != nil {
 		t.Fatal(err)
 	}
-	if said := out.String(); !strings.Contains(said, "Which alerts fire is not known: ") || !strings.Contains(said, "r3 commits take") || strings.Contains(said, "\x1b") {
-		t.Errorf("%q", said)
+	if output := out.String(); !strings.Contains(output, "Which alerts fire is not known: ") || !strings.Contains(output, "r3 commits take") || strings.Contains(output, "\x1b") {
+		t.Errorf("%q", output)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestAlertsNewestFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	tellAlerts(&out, all, whytest.End)
+	printAlerts(&out, all, whytest.End)
 	const want = `Firing:
   critical DeviceStalled (6m0s): It is DeviceStalled.
            https://example.org/DeviceStalled

@@ -20,10 +20,10 @@ const defaultTop = 20
 
 // top lists the queries of a claim's, a pod's or a class' servers, or of one server.
 func (c *cluster) top(ctx context.Context, w io.Writer, printer *why.Printer) error {
-	return c.give(ctx, w, printer, (*cluster).askTop)
+	return c.give(ctx, w, printer, (*cluster).queryTop)
 }
 
-func (c *cluster) askTop(ctx context.Context) (*reply, error) {
+func (c *cluster) queryTop(ctx context.Context) (*reply, error) {
 	_, subjects, err := c.subjects(ctx)
 	if err != nil {
 		return nil, err

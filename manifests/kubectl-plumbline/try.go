@@ -82,7 +82,7 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, printer *why.Printer
 		return err
 	}
 	// An interrupt has ended the measuring; the answer is given all the same, and where there is no room for its record.
-	return errors.Join(c.give(context.WithoutCancel(ctx), w, printer, func(c *cluster, ctx context.Context) (*reply, error) { return c.askTry(ctx, m, p.claims) }), err)
+	return errors.Join(c.give(context.WithoutCancel(ctx), w, printer, func(c *cluster, ctx context.Context) (*reply, error) { return c.queryTry(ctx, m, p.claims) }), err)
 }
 
 // measure returns what a record has, or what is measured now; with an error, too, if that could not be recorded.
@@ -201,8 +201,8 @@ func findAll(ctx context.Context, m *try.Measurement, subjects []why.Subject, wi
 	return findings, nil
 }
 
-// askTry explains what was measured, the slowest server first.
-func (c *cluster) askTry(ctx context.Context, m *try.Measurement, claims []why.Subject) (*reply, error) {
+// queryTry explains what was measured, the slowest server first.
+func (c *cluster) queryTry(ctx context.Context, m *try.Measurement, claims []why.Subject) (*reply, error) {
 	findings, err := findAll(ctx, m, claims, m.Window())
 	if err != nil {
 		return nil, err

@@ -440,7 +440,7 @@ func (o tryOptions) job(name, node string, used []*persistentVolume) (job, made 
 	for _, name := range o.pullSecrets {
 		secrets = append(secrets, map[string]string{"name": name})
 	}
-	values := map[string]any{"Deadline": int((o.span + patience).Seconds())}
+	values := map[string]any{"Deadline": int((o.span + queryTimeout).Seconds())}
 	ofAgent, ofBlockio := agentRequests, blockioRequests
 	if o.requestNothing {
 		ofAgent, ofBlockio = noRequests, noRequests

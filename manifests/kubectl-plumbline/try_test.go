@@ -27,7 +27,7 @@ func TestNothingFound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := (&cluster{}).askTry(t.Context(), m, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (&cluster{}).queryTry(t.Context(), m, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("statements available: %d: %v, want %q", available, err, want)
 		}
 	}

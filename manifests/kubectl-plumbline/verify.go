@@ -12,20 +12,20 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// askAgain is how long verify waits between two looks, and oneLook how long one may take: a network policy
+// retryPause is how long verify waits between two looks, and oneLook how long one may take: a network policy
 // drops packets and answers nothing.
 const (
-	askAgain = 3 * time.Second
-	oneLook  = 30 * time.Second
+	retryPause = 3 * time.Second
+	oneLook    = 30 * time.Second
 )
 
 // verify checks the chain from a statement to its claim, or reports which link is missing and what to do next. It
 // retries until the chain is complete or the wait is over: after an installation this takes some scrapes.
 func (c *cluster) verify(ctx context.Context, w io.Writer) error {
-	return c.give(ctx, w, nil, (*cluster).askVerify)
+	return c.give(ctx, w, nil, (*cluster).queryVerify)
 }
 
-func (c *cluster) askVerify(ctx context.Context) (*reply, error) {
+func (c *cluster) queryVerify(ctx context.Context) (*reply, error) {
 	c.silent = true
 	prometheus, err := c.findPrometheus(ctx)
 	if err != nil {
@@ -38,13 +38,13 @@ func (c *cluster) askVerify(ctx context.Context) (*reply, error) {
 		chain := why.FollowChain(look, c.among(prometheus), at, c.o.window)
 		done()
 		v := answer.NewVerification(c.head(answer.KindVerify, at), chain)
-		if v.Whole || !time.Now().Add(askAgain).Before(until) {
+		if v.Whole || !time.Now().Add(retryPause).Before(until) {
 			return c.verified(v, chain), nil
 		}
 		select {
 		case <-ctx.Done():
 			return c.verified(v, chain), nil
-		case <-time.After(askAgain):
+		case <-time.After(retryPause):
 		}
 	}
 }

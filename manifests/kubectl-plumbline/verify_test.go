@@ -148,8 +148,8 @@ scrape_configs:
 		_ = cmd.Wait()
 		log.Close()
 		if t.Failed() {
-			said, _ := os.ReadFile(log.Name())
-			t.Logf("prometheus: %.3000s", said)
+			output, _ := os.ReadFile(log.Name())
+			t.Logf("prometheus: %.3000s", output)
 		}
 	})
 	return "http://" + address
@@ -160,7 +160,7 @@ func verify(t *testing.T, url string, wait time.Duration) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	c := &cluster{o: options{url: url, window: time.Minute, wait: wait}, now: time.Now}
-	r, err := c.askVerify(t.Context())
+	r, err := c.queryVerify(t.Context())
 	if err != nil {
 		return "", err
 	}
@@ -205,7 +205,7 @@ func TestVerify(t *testing.T) {
 				url = c.stage.prometheus(t)
 			}
 			c.want = append(c.want, "in Prometheus at "+url)
-			said := func(out string) error {
+			complete := func(out string) error {
 				flat := strings.Join(strings.Fields(out), " ")
 				for _, want := range c.want {
 					if !strings.Contains(flat, want) {
@@ -215,14 +215,14 @@ func TestVerify(t *testing.T) {
 				return nil
 			}
 			if c.broken == "" {
-				out, err := verify(t, url, testkit.Patience)
-				if err != nil || said(out) != nil {
-					t.Errorf("%v\n%v", err, said(out))
+				out, err := verify(t, url, testkit.DefaultTimeout)
+				if err != nil || complete(out) != nil {
+					t.Errorf("%v\n%v", err, complete(out))
 				}
 				return
 			}
 			// Links before the one that is missing come with the first scrapes.
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				out, err := verify(t, url, 0)
 				if err == nil {
 					return fmt.Errorf("taken for whole:\n%s", out)
@@ -230,7 +230,7 @@ func TestVerify(t *testing.T) {
 				if !strings.HasSuffix(err.Error(), "broken at: "+c.broken) {
 					return fmt.Errorf("%w; want %s\n%s", err, c.broken, out)
 				}
-				return said(out)
+				return complete(out)
 			})
 		})
 	}

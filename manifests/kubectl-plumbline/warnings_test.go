@@ -20,8 +20,8 @@ func TestWarnings(t *testing.T) {
 	if _, err := c.runWhy(t); err != nil {
 		t.Fatal(err)
 	}
-	if said := notes.String(); strings.Count(said, "receive-0: connection refused?[2J") != 1 || strings.Contains(said, "PromQL") {
-		t.Errorf("printed: %q", said)
+	if output := notes.String(); strings.Count(output, "receive-0: connection refused?[2J") != 1 || strings.Contains(output, "PromQL") {
+		t.Errorf("printed: %q", output)
 	}
 }
 

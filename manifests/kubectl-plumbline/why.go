@@ -46,45 +46,45 @@ func subject(target, namespace string) (kind string, s why.Subject, err error) {
 
 // subjects returns the subject named by the user, and what it resolves to: a pod is its claims if they are known, all
 // else itself.
-func (c *cluster) subjects(ctx context.Context) (asked why.Subject, all []why.Subject, err error) {
-	kind, asked, err := subject(c.o.target, cmp.Or(c.o.namespace, "default")) // as kubectl has it
+func (c *cluster) subjects(ctx context.Context) (target why.Subject, all []why.Subject, err error) {
+	kind, target, err := subject(c.o.target, cmp.Or(c.o.namespace, "default")) // as kubectl has it
 	if err != nil {
-		return asked, nil, err
+		return target, nil, err
 	}
-	if c.o.namespace == "" && asked.Namespace != "" {
-		c.note("The namespace is %s, as there is no kubeconfig that names one; --namespace does.", asked.Namespace)
+	if c.o.namespace == "" && target.Namespace != "" {
+		c.note("The namespace is %s, as there is no kubeconfig that names one; --namespace does.", target.Namespace)
 	}
 	switch kind {
 	case "claim":
-		if err := c.claim(ctx, asked.Namespace, asked.Claim); err != nil {
-			return asked, nil, err
+		if err := c.claim(ctx, target.Namespace, target.Claim); err != nil {
+			return target, nil, err
 		}
 	case "pod":
-		claims, err := c.claimsOf(ctx, asked.Namespace, asked.Pod)
+		claims, err := c.claimsOf(ctx, target.Namespace, target.Pod)
 		if c.unknown(err) {
 			c.note("The pod's claims are those that Prometheus has, and of several servers why explains the slowest: %s", why.Line(err))
 			break
 		}
 		if err != nil {
-			return asked, nil, err
+			return target, nil, err
 		}
 		if len(claims) == 0 {
-			return asked, nil, fmt.Errorf("pod %s/%s mounts no claim", asked.Namespace, asked.Pod)
+			return target, nil, fmt.Errorf("pod %s/%s mounts no claim", target.Namespace, target.Pod)
 		}
 		for _, claim := range claims {
-			all = append(all, why.Subject{Namespace: asked.Namespace, Claim: claim})
+			all = append(all, why.Subject{Namespace: target.Namespace, Claim: claim})
 		}
-		return asked, all, nil
+		return target, all, nil
 	}
-	return asked, []why.Subject{asked}, nil
+	return target, []why.Subject{target}, nil
 }
 
 // why explains a claim, a pod's claims, a server or a class.
 func (c *cluster) why(ctx context.Context, w io.Writer, printer *why.Printer) error {
-	return c.give(ctx, w, printer, (*cluster).askWhy)
+	return c.give(ctx, w, printer, (*cluster).queryWhy)
 }
 
-func (c *cluster) askWhy(ctx context.Context) (*reply, error) {
+func (c *cluster) queryWhy(ctx context.Context) (*reply, error) {
 	_, subjects, err := c.subjects(ctx)
 	if err != nil {
 		return nil, err

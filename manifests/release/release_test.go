@@ -228,9 +228,9 @@ func TestPlugin(t *testing.T) {
 	if text, err := install(home, archive); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	said, err := exec.Command(filepath.Join(home, "bin", "kubectl-plumbline")).CombinedOutput()
-	if err != nil || string(said) != "for linux-"+runtime.GOARCH+"\n" {
-		t.Errorf("%v %s", err, said)
+	output, err := exec.Command(filepath.Join(home, "bin", "kubectl-plumbline")).CombinedOutput()
+	if err != nil || string(output) != "for linux-"+runtime.GOARCH+"\n" {
+		t.Errorf("%v %s", err, output)
 	}
 	if text, err := install(t.TempDir(), filepath.Join(out, "kubectl-plumbline-9.9.9-darwin-arm64.tar.gz")); err == nil || !strings.Contains(text, "checksum") {
 		t.Errorf("another archive: %v %s", err, text)

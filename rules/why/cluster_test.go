@@ -108,19 +108,19 @@ func TestEveryQuestionIsWithin(t *testing.T) {
 				continue
 			}
 			a := newQuerier(t.Context(), Within(nil, "c"), time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
-			asked := a.fill(question)
-			selectors := selectors(t, asked)
+			query := a.fill(question)
+			selectors := selectors(t, query)
 			for _, s := range selectors {
 				if !slices.Contains(s, `cluster="c"`) {
-					t.Errorf("%s queries %v of any cluster: %s", name, s, asked)
+					t.Errorf("%s queries %v of any cluster: %s", name, s, query)
 				}
 			}
 			if len(selectors) == 0 {
-				t.Errorf("%s selects nothing: %s", name, asked)
+				t.Errorf("%s selects nothing: %s", name, query)
 			}
 			free := newQuerier(t.Context(), nil, time.Time{}, time.Minute).about(Target{Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
-			if asked := free.fill(question); strings.Contains(asked, "cluster=") || strings.Contains(asked, "$cluster") {
-				t.Errorf("%s is not of any cluster: %s", name, asked)
+			if query := free.fill(question); strings.Contains(query, "cluster=") || strings.Contains(query, "$cluster") {
+				t.Errorf("%s is not of any cluster: %s", name, query)
 			}
 		}
 	}

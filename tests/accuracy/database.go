@@ -57,7 +57,7 @@ func startDatabase(t *rig.Scope, o options, name, dir string, flags ...string) *
 	d := &database{Server: s, t: t, name: name}
 	d.agent = startAgent(t, o, flags...)
 	d.client, d.control = d.connect(), d.connect()
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		if d.scrape().Sum("plumbline_server_info", "server", name) != 1 {
 			return fmt.Errorf("the agent does not follow %s yet", name)
 		}
@@ -94,7 +94,7 @@ func (d *database) during(command string, n int, f func()) sample {
 	of := []string{"server", d.name, "command", command}
 	const duration = "plumbline_query_duration_seconds"
 	// A client has its answer before the server's task gets to where it is counted.
-	rig.Eventually(d.t, rig.Patience, func() error {
+	rig.Eventually(d.t, rig.DefaultTimeout, func() error {
 		after = d.scrape()
 		if got := after.Sum(duration, of...) - before.Sum(duration, of...); got != float64(n) {
 			return fmt.Errorf("%v statements counted, %d made", got, n)

@@ -72,7 +72,7 @@ func blockio(t *rig.Scope, url, histogram, device string, ops ...string) (count,
 		return count, seconds
 	}
 	count, seconds = read()
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		time.Sleep(300 * time.Millisecond)
 		before := count
 		if count, seconds = read(); count != before {

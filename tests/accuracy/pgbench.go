@@ -96,7 +96,7 @@ func agreePgbench(t *rig.Scope, o options) {
 		b := d.bench(o, w.args...)
 		output := tracer.Stop()
 		var after agentproc.Metrics
-		rig.Eventually(t, rig.Patience, func() error {
+		rig.Eventually(t, rig.DefaultTimeout, func() error {
 			after = d.scrape()
 			if c, _ := d.all(after); c-count < b.transactions*w.statements {
 				return fmt.Errorf("%v statements counted of %v", c-count, b.transactions*w.statements)
@@ -172,7 +172,7 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	count, seconds := d.all(before)
 	transactions := d.bench(o).transactions
 	var after agentproc.Metrics
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		after = d.scrape()
 		if c, _ := d.all(after); c-count < 7*transactions {
 			return fmt.Errorf("%v statements counted of %v", c-count, 7*transactions)
@@ -181,14 +181,14 @@ func agreeBpftrace(t *rig.Scope, o options) {
 	})
 	bc, bs := blocks()
 	output := tracer.Stop()
-	said := func(name string) (count, mean float64) { return printed(t, output, name) }
+	statistic := func(name string) (count, mean float64) { return printed(t, output, name) }
 	c, s := d.all(after)
-	n, mean := said("query")
+	n, mean := statistic("query")
 	agree(t, o, "bpftrace, TPC-B: uprobes' statements and the agent's", n, mean, c-count, (s-seconds)/(c-count))
-	n, mean = said("sync")
+	n, mean = statistic("sync")
 	const phase = "plumbline_query_phase_seconds_total"
 	sync := after.Sum(phase, "server", d.name, "phase", "sync") - before.Sum(phase, "server", d.name, "phase", "sync")
 	agree(t, o, "bpftrace, TPC-B: fdatasync of sessions by system call, and the agent's phase sync, which has no time on a CPU or waiting for one in it", n, mean, n, sync/n)
-	n, mean = said("block")
+	n, mean = statistic("block")
 	agree(t, o, "bpftrace, TPC-B: block_rq_issue to where diskstats ends, and blockio's device time", n, mean, bc-blockCount, (bs-blockSeconds)/(bc-blockCount))
 }

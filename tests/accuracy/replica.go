@@ -57,7 +57,7 @@ func startReplicated(t *rig.Scope, o options, proxied, slowed bool) *replicated 
 	}
 	v.Start()
 	v.agent = startAgent(t, o)
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		t.Check(v.Write(0, 8192))
 		m := v.scrape()
 		if n := m.Sum("plumbline_replica_service_seconds", "volume", v.Name, "op", "write"); n < 3 {
@@ -84,7 +84,7 @@ func (v *replicated) scrape() agentproc.Metrics {
 
 // settled is a scrape with nothing under way.
 func (v *replicated) settled() (m agentproc.Metrics) {
-	rig.Eventually(v.t, rig.Patience, func() error {
+	rig.Eventually(v.t, rig.DefaultTimeout, func() error {
 		m = v.scrape()
 		if n := m.Sum("plumbline_replica_requests_in_flight") + m.Sum("plumbline_replica_services_in_flight") + m.Sum("plumbline_volume_frontend_in_flight"); n != 0 {
 			return fmt.Errorf("%v operations are under way", n)

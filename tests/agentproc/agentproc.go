@@ -20,7 +20,7 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-const stopTimeout = testkit.Patience
+const stopTimeout = testkit.DefaultTimeout
 
 // Agent is a running agent. The caller must stop it.
 type Agent struct {
@@ -38,7 +38,7 @@ func Start(ctx context.Context, program string, flags ...string) (*Agent, error)
 	a := &Agent{address: address, ended: make(chan struct{})}
 	a.cmd = exec.Command(program, append([]string{"--web.listen-address=" + a.address, "--log.level=error",
 		// On a busy machine a scrape is late rather than without a collector.
-		"--scrape.collector-timeout=" + testkit.Patience.String()}, flags...)...)
+		"--scrape.collector-timeout=" + testkit.DefaultTimeout.String()}, flags...)...)
 	a.cmd.Stdout, a.cmd.Stderr = os.Stderr, os.Stderr
 	if err := a.cmd.Start(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func Start(ctx context.Context, program string, flags ...string) (*Agent, error)
 // await returns once the agent answers: it listens when its collectors are attached, and on a busy machine the kernel
 // waits long for grace periods when probes come and go.
 func (a *Agent) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
+	ctx, cancel := context.WithTimeout(ctx, testkit.DefaultTimeout)
 	defer cancel()
 	for {
 		m, err := a.Scrape(ctx)

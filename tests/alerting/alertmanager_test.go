@@ -84,7 +84,7 @@ func startManager(t *testing.T) *manager {
 	}
 	start(t, exec.Command(program, "--config.file="+file, "--storage.path="+filepath.Join(folder, "data"),
 		"--web.listen-address="+m.address, "--cluster.listen-address="))
-	testkit.Eventually(t, testkit.Patience, func() error { return m.call(http.MethodGet, "/-/ready", nil, nil) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return m.call(http.MethodGet, "/-/ready", nil, nil) })
 	return m
 }
 

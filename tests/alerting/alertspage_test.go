@@ -55,25 +55,25 @@ func checkAlertsPage(t *testing.T, seen map[string][]firing) {
 	var page strings.Builder
 	page.WriteString(alertsPage)
 	for _, path := range ruletests.Files(t) {
-		var told strings.Builder
+		var section strings.Builder
 		for _, r := range ruletests.Rules(t, path) {
 			if r.Alert == "" || len(seen[r.Alert]) == 0 {
 				continue
 			}
 			one := mostTelling(seen[r.Alert])
 			_, runbook, _ := strings.Cut(r.Annotations["runbook_url"], "/rules/")
-			fmt.Fprintf(&told, "\n### %s\n\n%s", r.Alert, r.Labels["severity"])
+			fmt.Fprintf(&section, "\n### %s\n\n%s", r.Alert, r.Labels["severity"])
 			if r.For != "" {
-				fmt.Fprintf(&told, " after %s", r.For)
+				fmt.Fprintf(&section, " after %s", r.For)
 			}
-			fmt.Fprintf(&told, " · [runbook](%s)\n\n> **%s**\n>\n> %s\n", runbook, one.summary, one.description)
+			fmt.Fprintf(&section, " · [runbook](%s)\n\n> **%s**\n>\n> %s\n", runbook, one.summary, one.description)
 		}
-		if told.Len() > 0 {
+		if section.Len() > 0 {
 			folder, err := filepath.Rel(filepath.Join(testkit.Root(), "rules"), path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&page, "\n## %s\n%s", strings.TrimSuffix(folder, ".rules.yaml"), told.String())
+			fmt.Fprintf(&page, "\n## %s\n%s", strings.TrimSuffix(folder, ".rules.yaml"), section.String())
 		}
 	}
 	if *update {

@@ -105,11 +105,11 @@ func TestInhibition(t *testing.T) {
 	n := 0
 	// own gives an alert places of its own, so that only one rule can have to do with it. The labels that the rule
 	// requires of the source stay.
-	own := func(l labels, asked []matcher) labels {
+	own := func(l labels, requested []matcher) labels {
 		n++
 		l = maps.Clone(l)
 		for name := range l {
-			stays := slices.ContainsFunc(asked, func(m matcher) bool { return m.name == name && m.op != "!=" })
+			stays := slices.ContainsFunc(requested, func(m matcher) bool { return m.name == name && m.op != "!=" })
 			if name != "alertname" && name != "severity" && !stays {
 				l[name] = fmt.Sprintf("%s-%d", name, n)
 			}
@@ -139,7 +139,7 @@ func TestInhibition(t *testing.T) {
 					}
 				}
 				m.post(t, source, same, other)
-				testkit.Eventually(t, testkit.Patience, func() error {
+				testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 					held, err := m.held(same)
 					if err == nil && !held {
 						err = errors.New("not held back")

@@ -36,7 +36,7 @@ func TestMessageHasTheCommand(t *testing.T) {
 	if err := m.call(http.MethodPost, "/api/v2/alerts", alerts, nil); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for text, l := range want {

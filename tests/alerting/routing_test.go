@@ -64,7 +64,7 @@ alerting: {alertmanagers: [{static_configs: [{targets: [%q]}]}]}
 		{"dashboard", labels{"alertname": "ReplicaLost", "volume": "short", "replica": "r2", "severity": "info"}},
 		{"dashboard", labels{"alertname": "VolumeRebuilding", "volume": "rebuilt", "severity": "info"}},
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, w := range want {
 			if !m.sent(w.receiver, w.labels) {
 				return fmt.Errorf("%s has not been sent %v", w.receiver, w.labels)
@@ -105,7 +105,7 @@ func TestTwoIncidentsAreTwoPages(t *testing.T) {
 	if len(pages) < 8 {
 		t.Fatalf("only %d alerts page", len(pages))
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var groups []struct {
 			Receiver struct{ Name string }
 			Alerts   []struct{ Labels labels }

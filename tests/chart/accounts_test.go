@@ -60,7 +60,7 @@ func accounts(t *testing.T, s *kubetest.Server) {
 		t.Run(a.name, func(t *testing.T) {
 			token := s.In(t).Token(a.namespace, a.name)
 			e := startExporter(t, a, s.In(t).Kubeconfig(token))
-			testkit.Eventually(t, testkit.Patience, func() error { return e.synced(a.resources, nil) })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.synced(a.resources, nil) })
 			refused(t, s, token)
 		})
 	}
@@ -82,7 +82,7 @@ func accounts(t *testing.T, s *kubetest.Server) {
 			}
 			s.Apply(spoilt)
 			e := startExporter(t, a, s.Kubeconfig(s.Token(a.namespace, a.name)))
-			testkit.Eventually(t, testkit.Patience, func() error { return e.synced(a.resources, lost) })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.synced(a.resources, lost) })
 			s.Apply(find(t, all, kind, name))
 		}
 	})
@@ -172,7 +172,7 @@ func (e exporter) synced(resources, lost []string) error {
 }
 
 func (e exporter) scrape() (map[string]*dto.MetricFamily, error) {
-	client := http.Client{Timeout: testkit.Patience}
+	client := http.Client{Timeout: testkit.DefaultTimeout}
 	response, err := client.Get(e.url)
 	if err != nil {
 		return nil, err

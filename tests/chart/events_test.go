@@ -55,7 +55,7 @@ func events(t *testing.T, s *kubetest.Server) {
 	token := s.Token("plumbline", "plumbline-events")
 	e := startProgram(t, "kubectl-plumbline", "events", "--kubeconfig="+s.Kubeconfig(token), "--prometheus-url="+prometheus.URL, "--interval=1s")
 	for target, want := range map[string]string{"pvc data-r3": "kubectl plumbline why data-r3 -n lab", "pod r3-pg": "kubectl plumbline why pod/r3-pg -n lab"} {
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			text, err := exec.Command(testkit.Tool(t, "kubectl"), append([]string{"--kubeconfig=" + s.Kubeconfig(s.Config.BearerToken), "--namespace=lab", "describe"}, strings.Fields(target)...)...).CombinedOutput()
 			if err != nil {
 				return err
@@ -69,7 +69,7 @@ func events(t *testing.T, s *kubetest.Server) {
 			return nil
 		})
 	}
-	testkit.Eventually(t, testkit.Patience, func() error { // the server has an event a little before it is counted
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { // the server has an event a little before it is counted
 		families, err := e.scrape()
 		if err != nil {
 			return err

@@ -62,16 +62,16 @@ func identity(t *testing.T, s *kubetest.Server) {
 		args: []string{"--kubernetes", "--node=n1", "--no-collector.replica", "--no-collector.device", "--query.scan-interval=1s"}}, through.Kubeconfig(token))
 
 	// Away: nothing is exported under a name that could be another's, and nothing is lost.
-	testkit.Eventually(t, testkit.Patience, func() error { // it answers when it has looked at all servers
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { // it answers when it has looked at all servers
 		_, err := e.scrape()
 		return err
 	})
 	const statements = 50
 	pg.Bench(t, "select 1;\n", fmt.Sprintf("-t%d", statements))
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		return e.is("uid:"+uid, statements, map[string]string{"owner": "", "pod": ""})
 	})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		return e.is("host:db/pg-1", 0, map[string]string{"owner": "", "pod": "", "namespace": ""})
 	})
 	for _, name := range []string{"plumbline_server_pods_untrusted", "plumbline_server_names_provisional"} {
@@ -82,7 +82,7 @@ func identity(t *testing.T, s *kubetest.Server) {
 
 	known := map[string]string{"namespace": "db", "pod": "pg-1", "container": "postgres", "owner_kind": "Cluster", "owner": "pg", "node": "n1"}
 	g.Open(t)
-	testkit.Eventually(t, testkit.Patience, func() error { return e.is("db/pg-1", statements, known) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.is("db/pg-1", statements, known) })
 	families, err := e.scrape()
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +102,11 @@ func identity(t *testing.T, s *kubetest.Server) {
 		t.Fatal(err)
 	}
 	again := group.postgres(kubelets, map[string]string{"listen_addresses": "0.0.0.0"})
-	testkit.Eventually(t, testkit.Patience, func() error { return e.is("db/pg-1", 0, map[string]string{"data_directory": again.Data}) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.is("db/pg-1", 0, map[string]string{"data_directory": again.Data}) })
 	again.Bench(t, "select 1;\n", fmt.Sprintf("-t%d", statements))
-	testkit.Eventually(t, testkit.Patience, func() error { return e.is("db/pg-1", 2*statements, nil) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.is("db/pg-1", 2*statements, nil) })
 	g.Open(t)
-	testkit.Eventually(t, testkit.Patience, func() error { return e.is("db/pg-1", 2*statements, known) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return e.is("db/pg-1", 2*statements, known) })
 }
 
 // atLeast checks a gauge that other servers of this machine count in, too.
@@ -195,7 +195,7 @@ func newCgroups(t *testing.T) *cgroups {
 	c.top = filepath.Join(c.base, fmt.Sprintf("plumbline-identity-%d", os.Getpid()))
 	t.Cleanup(func() {
 		for i := len(c.made) - 1; i >= 0; i-- {
-			testkit.Eventually(t, testkit.Patience, func() error { return os.Remove(c.made[i]) })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return os.Remove(c.made[i]) })
 		}
 	})
 	return c

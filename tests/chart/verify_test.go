@@ -61,11 +61,11 @@ func verify(t *testing.T, s *kubetest.Server) {
 			"--set=dashboards.enabled=false", "--set=rules.enabled=false", "--set=test.wait=0s", "--set=prometheus.url="+url)
 	}
 	// test runs helm test, and what a kubelet would meanwhile; it returns the output of the pod's program.
-	test := func() (said string, err error) {
+	test := func() (output string, err error) {
 		t.Helper()
 		var wait sync.WaitGroup
 		wait.Go(func() { _, err = run("test", "plumbline", "--timeout=1m") })
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			o, err := pods.Get(context.Background(), "plumbline-test", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -84,7 +84,7 @@ func verify(t *testing.T, s *kubetest.Server) {
 			cmd := exec.Command(program, args...)
 			cmd.Env = []string{"HOME=/nonexistent"}
 			out, end := cmd.CombinedOutput()
-			said = string(out)
+			output = string(out)
 			phase := "Succeeded"
 			var exit *exec.ExitError
 			if errors.As(end, &exit) {
@@ -99,22 +99,22 @@ func verify(t *testing.T, s *kubetest.Server) {
 			return err
 		})
 		wait.Wait()
-		return said, err
+		return output, err
 	}
 
 	install(broken.URL)
-	said, err := test()
-	if err == nil || !strings.Contains(said, "MISSING  join") || !strings.Contains(said, "What to do next") {
-		t.Errorf("without the rules: %v\n%s", err, said)
+	output, err := test()
+	if err == nil || !strings.Contains(output, "MISSING  join") || !strings.Contains(output, "What to do next") {
+		t.Errorf("without the rules: %v\n%s", err, output)
 	}
 	if _, err := pods.Get(context.Background(), "plumbline-test", metav1.GetOptions{}); err != nil {
 		t.Errorf("the pod of a test that failed: %v", err)
 	}
 	install(whole.URL)
-	if said, err = test(); err != nil || !strings.Contains(said, "The chain is whole.") {
-		t.Errorf("with all there is: %v\n%s", err, said)
+	if output, err = test(); err != nil || !strings.Contains(output, "The chain is whole.") {
+		t.Errorf("with all there is: %v\n%s", err, output)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if o, err := pods.Get(context.Background(), "plumbline-test", metav1.GetOptions{}); err == nil && o.GetDeletionTimestamp() == nil {
 			return errors.New("the pod of a test that succeeded is kept")
 		}

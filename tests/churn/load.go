@@ -31,12 +31,12 @@ func (l *load) start(ctx context.Context, o options) {
 	for range workers {
 		l.wait.Go(func() {
 			for range due {
-				l.tell(l.connect())
+				l.report(l.connect())
 			}
 		})
 	}
 	for range o.connections {
-		l.wait.Go(func() { l.tell(l.stay(ctx, o.statements/float64(o.connections))) })
+		l.wait.Go(func() { l.report(l.stay(ctx, o.statements/float64(o.connections))) })
 	}
 }
 
@@ -59,7 +59,7 @@ func tick(ctx context.Context, rate float64, due chan<- struct{}) {
 	}
 }
 
-func (l *load) tell(err error) {
+func (l *load) report(err error) {
 	if err == nil {
 		return
 	}

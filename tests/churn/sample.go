@@ -19,7 +19,7 @@ const server = "churn"
 
 // countTimeout is how long the last statements may take to be counted: the client has its
 // answer before the server's task gets to the point where they are.
-const countTimeout = testkit.Patience
+const countTimeout = testkit.DefaultTimeout
 
 // sample is what the agent reports on itself at one moment.
 type sample struct {

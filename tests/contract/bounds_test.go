@@ -302,14 +302,14 @@ func TestEveryMetricIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked strings.Builder
+	var queries strings.Builder
 	for _, folder := range []string{"rules", "dashboards", "loadgen/predict", "manifests/kubectl-plumbline"} {
 		err := filepath.WalkDir(filepath.Join(testkit.Root(), folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || strings.Contains(path, "_test.") || strings.Contains(path, "/testdata/") || strings.HasSuffix(path, "ALERTS.md") {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			asked.Write(text)
+			queries.Write(text)
 			return err
 		})
 		if err != nil {
@@ -318,7 +318,7 @@ func TestEveryMetricIsRead(t *testing.T) {
 	}
 	found := map[string]string{}
 	for name := range own {
-		if !strings.Contains(asked.String(), name) {
+		if !strings.Contains(queries.String(), name) {
 			found[name] = ""
 		}
 	}

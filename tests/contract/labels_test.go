@@ -300,7 +300,7 @@ func reasons(t *testing.T, folder string) (all []*reason) {
 // Each metric that rules and dashboards select is in both fixtures, or is listed with the reason why it is not; and
 // what is listed is still selected and still missing. Those of storage backends' own exporters are in the tests of the
 // backends' rules.
-func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
+func TestFixturesHaveWhatIsQueried(t *testing.T) {
 	expressions, recorded := collect(t)
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
 	if err != nil {
@@ -310,7 +310,7 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 		expressions = append(expressions, expression{e.Where(), e.Fill(dashboards.Intervals{Rate: "1m", Range: "1h"}, nil)})
 	}
 	promql := parser.NewParser(parser.Options{})
-	asked := map[string]bool{}
+	queried := map[string]bool{}
 	for _, e := range expressions {
 		if strings.HasSuffix(e.where, "_test.yaml") {
 			continue // only the rules' tests feed it, no rule selects it
@@ -324,22 +324,22 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 			if s, ok := n.(*parser.VectorSelector); ok {
 				for _, one := range named(s) {
 					if one.Name != "" && !strings.Contains(one.Name, ":") && !recorded[one.Name] && one.Name != "ALERTS" {
-						asked[one.Name] = true
+						queried[one.Name] = true
 					}
 				}
 			}
 			return nil
 		})
 	}
-	if len(asked) < 100 {
-		t.Fatalf("only %d metrics are queried; the test does not see the rules", len(asked))
+	if len(queried) < 100 {
+		t.Fatalf("only %d metrics are queried; the test does not see the rules", len(queried))
 	}
 	backends := backendMetrics(t)
 	for _, folder := range []string{"lab", "cluster"} {
 		_, seen := exposed(t, folder)
 		why := reasons(t, folder)
 		n := 0
-		for _, name := range slices.Sorted(maps.Keys(asked)) {
+		for _, name := range slices.Sorted(maps.Keys(queried)) {
 			if has(seen, name) {
 				n++
 				continue
@@ -359,7 +359,7 @@ func TestFixturesHaveWhatIsAskedFor(t *testing.T) {
 				t.Errorf("%s/missing.txt: nothing that is queried and lacking matches %s", folder, r.pattern)
 			}
 		}
-		t.Logf("%s: of %d metrics that are queried %d are in the fixture", folder, len(asked), n)
+		t.Logf("%s: of %d metrics that are queried %d are in the fixture", folder, len(queried), n)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-var updateWords = flag.Bool("update", false, "write testdata/words.txt instead of comparing with it")
+var updateWords = flag.Bool("update", false, "write testdata/words.txt and identifiers.txt instead of comparing with them")
 
 // people are verbs and phrases of people, for which programs have verbs of their own: reports, returns, reads, writes,
 // queries, retries.
@@ -36,28 +36,60 @@ func prose(path string, text []byte) string {
 		return strings.Join(yamlComment.FindAllString(string(text), -1), "\n")
 	case ".go":
 		var all strings.Builder
-		files := token.NewFileSet()
-		var s scanner.Scanner
-		s.Init(files.AddFile(path, -1, len(text)), text, nil, scanner.ScanComments)
-		for {
-			_, kind, literal := s.Scan()
-			switch kind {
-			case token.EOF:
-				return all.String()
-			case token.COMMENT, token.STRING:
+		scan(text, func(kind token.Token, literal string) {
+			if kind == token.COMMENT || kind == token.STRING {
 				all.WriteString(literal + "\n")
 			}
-		}
+		})
+		return all.String()
 	}
 	return ""
 }
 
-// The verbs of people become fewer in each folder: testdata/words.txt has how many there are, which `go test
-// ./tests/contract -run TestVerbsOfPeople -update` writes after some were replaced.
+// scan calls f with each token of a Go file.
+func scan(text []byte, f func(kind token.Token, literal string)) {
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(text)), text, nil, scanner.ScanComments)
+	for _, kind, literal := s.Scan(); kind != token.EOF; _, kind, literal = s.Scan() {
+		f(kind, literal)
+	}
+}
+
+// lowerUpper and upperWord are where a word of an identifier ends: askWhy, PIDAsked.
+var (
+	lowerUpper = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+	upperWord  = regexp.MustCompile(`([A-Z])([A-Z][a-z])`)
+)
+
+// identifiers returns the words of a Go file's identifiers, split where the case changes.
+func identifiers(path string, text []byte) string {
+	if filepath.Ext(path) != ".go" {
+		return ""
+	}
+	var all strings.Builder
+	scan(text, func(kind token.Token, literal string) {
+		if kind == token.IDENT {
+			all.WriteString(literal + "\n")
+		}
+	})
+	words := strings.ReplaceAll(all.String(), "_", " ")
+	return upperWord.ReplaceAllString(lowerUpper.ReplaceAllString(words, "$1 $2"), "$1 $2")
+}
+
+// The verbs of people become fewer in each folder: testdata/words.txt has how many there are in prose and
+// testdata/identifiers.txt in identifiers, which `go test ./tests/contract -run TestVerbsOfPeople -update` writes after
+// some were replaced.
 func TestVerbsOfPeople(t *testing.T) {
+	t.Run("prose", func(t *testing.T) { becomeFewer(t, "words.txt", prose) })
+	t.Run("identifiers", func(t *testing.T) { becomeFewer(t, "identifiers.txt", identifiers) })
+}
+
+// becomeFewer counts the verbs of people in what of returns of each file, and fails if a folder has more of them than in
+// the golden file.
+func becomeFewer(t *testing.T, golden string, of func(path string, text []byte) string) {
 	found := map[string]int{}
 	eachFile(t, func(name string, text []byte) {
-		if n := len(people.FindAllString(prose(name, text), -1)); n > 0 {
+		if n := len(people.FindAllString(of(name, text), -1)); n > 0 {
 			found[filepath.Dir(name)] += n
 		}
 	})
@@ -67,7 +99,7 @@ func TestVerbsOfPeople(t *testing.T) {
 		fmt.Fprintf(&now, "%s %d\n", folder, found[folder])
 		sum += found[folder]
 	}
-	file := filepath.Join("testdata", "words.txt")
+	file := filepath.Join("testdata", golden)
 	if *updateWords {
 		if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -197,17 +197,17 @@ func writeFailSlow(w io.Writer, kind noise, seed uint64, healthy, after int) {
 	}
 	fmt.Fprint(w, "  promql_expr_test:\n")
 	for number, c := range slowCases {
-		ask := func(level, what string, grade int, expr string) {
+		query := func(level, what string, grade int, expr string) {
 			fmt.Fprintf(w, "  - {expr: '%s # %s %s %s %d', eval_time: %dm, exp_samples: []}\n", expr, level, c.name, what, grade, minutes-1)
 		}
 		for level, member := range map[string]string{"replica": `replica="0"`, "disk": fmt.Sprintf(`node="disk%d-0"`, number)} {
 			other := strings.Replace(member, "=", "!=", 1)
 			group := fmt.Sprintf(map[string]string{"replica": `backend="b%d"`, "disk": `peers="case%d"`}[level], number)
-			ask(level, "ratios", 0, fmt.Sprintf(`max(count_over_time(%s:slowdown:ratio{%s}[%dm]))`, level, group, minutes))
+			query(level, "ratios", 0, fmt.Sprintf(`max(count_over_time(%s:slowdown:ratio{%s}[%dm]))`, level, group, minutes))
 			for grade := 1; grade <= 4; grade++ {
-				ask(level, "delay", grade, fmt.Sprintf(`min(min_over_time(timestamp(%s:slowdown:grade{%s, %s} >= %d)[%dm:1m])) / 60 - %d`, level, group, member, grade, after, healthy))
-				ask(level, "false", grade, fmt.Sprintf(`sum(count_over_time((%s:slowdown:grade{%s, %s} >= %d)[%dm:1m] offset %dm)) > 0`, level, group, member, grade, healthy, after))
-				ask(level, "others", grade, fmt.Sprintf(`sum(count_over_time((%s:slowdown:grade{%s, %s} >= %d)[%dm:1m])) > 0`, level, group, other, grade, minutes))
+				query(level, "delay", grade, fmt.Sprintf(`min(min_over_time(timestamp(%s:slowdown:grade{%s, %s} >= %d)[%dm:1m])) / 60 - %d`, level, group, member, grade, after, healthy))
+				query(level, "false", grade, fmt.Sprintf(`sum(count_over_time((%s:slowdown:grade{%s, %s} >= %d)[%dm:1m] offset %dm)) > 0`, level, group, member, grade, healthy, after))
+				query(level, "others", grade, fmt.Sprintf(`sum(count_over_time((%s:slowdown:grade{%s, %s} >= %d)[%dm:1m])) > 0`, level, group, other, grade, minutes))
 			}
 		}
 	}

@@ -38,10 +38,10 @@ func main() {
 	kingpin.MustParse(app.Parse(os.Args[1:]))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	began := time.Now()
-	say := func(format string, args ...any) {
+	logf := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	err := rig.Run(say, func(t *rig.Scope) { run(ctx, t, o) })
+	err := rig.Run(logf, func(t *rig.Scope) { run(ctx, t, o) })
 	stop()
 	if err != nil {
 		os.Exit(1)

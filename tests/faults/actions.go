@@ -127,18 +127,18 @@ func stepClock(by time.Duration) error {
 
 // longest returns the longest times of the last minutes, by what measures them.
 func (l *lab) longest() string {
-	var told []string
+	var reported []string
 	for what, metric := range map[string]string{"statement by the agent": "plumbline_query_duration_seconds", "response by the loads": "loadgen_response_seconds",
 		"replica's round trip": "plumbline_replica_request_duration_seconds"} {
 		v, err := l.prometheus.Number(l.ctx, fmt.Sprintf("histogram_quantile(1, sum(increase(%s[3m])))", metric))
 		if err != nil {
-			told = append(told, fmt.Sprintf("%s unknown: %v", what, err))
+			reported = append(reported, fmt.Sprintf("%s unknown: %v", what, err))
 			continue
 		}
-		told = append(told, fmt.Sprintf("%s at most %.3f s", what, v))
+		reported = append(reported, fmt.Sprintf("%s at most %.3f s", what, v))
 	}
-	slices.Sort(told)
-	return "longest " + strings.Join(told, ", longest ")
+	slices.Sort(reported)
+	return "longest " + strings.Join(reported, ", longest ")
 }
 
 // observers are the replaceable exporters of ours, by the lab's names.

@@ -347,7 +347,7 @@ func (l *lab) phases(server string) (float64, error) {
 
 // scrapeTimes scrapes each exporter n times and returns the 99th percentile of each, and which collectors were missing.
 func (l *lab) scrapeTimes(n int) (string, error) {
-	var told []string
+	var reported []string
 	var problems []error
 	for _, e := range []struct{ name, url string }{
 		{"agent", l.config.URL("agent") + "/metrics"},
@@ -379,9 +379,9 @@ func (l *lab) scrapeTimes(n int) (string, error) {
 		for m := range missing {
 			text += " without " + m
 		}
-		told = append(told, text)
+		reported = append(reported, text)
 	}
-	return strings.Join(told, ", "), errors.Join(problems...)
+	return strings.Join(reported, ", "), errors.Join(problems...)
 }
 
 func get(ctx context.Context, url string) (string, error) {

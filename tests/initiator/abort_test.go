@@ -37,7 +37,7 @@ func TestAbort(t *testing.T) {
 				}
 			case "istgt":
 				aborted = 1
-				testkit.Eventually(t, testkit.Patience, func() error {
+				testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 					attempts++
 					answer, result := abortLast(t, s, files, p.LUN)
 					if answer == nil && result == nil {

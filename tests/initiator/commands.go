@@ -21,8 +21,8 @@ func (s *Session) do(c Command) (data []byte, err error) {
 			return nil, err
 		}
 		data, err = t.Wait()
-		var told *StatusError
-		if !errors.As(err, &told) || told.key() != unitAttention {
+		var status *StatusError
+		if !errors.As(err, &status) || status.key() != unitAttention {
 			break
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Session) Abort(tag uint32) error {
 	p.setLUN(c.LUN)
 	p.set(20, tag)
 	p.set(32, cmdSN)
-	answer, err := s.ask(t, p)
+	answer, err := s.request(t, p)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *Session) Abort(tag uint32) error {
 func (s *Session) Logout() error {
 	t, p := newTask(Command{})
 	p.header[0], p.header[1] = opLogout|immediate, final
-	answer, err := s.ask(t, p)
+	answer, err := s.request(t, p)
 	switch {
 	case errors.Is(err, net.ErrClosed):
 		err = nil
@@ -129,7 +129,7 @@ func (s *Session) Logout() error {
 	return errors.Join(err, s.Close())
 }
 
-func (s *Session) ask(t *Task, p *pdu) (*pdu, error) {
+func (s *Session) request(t *Task, p *pdu) (*pdu, error) {
 	if err := s.start(t, p); err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func each(t *testing.T, f func(t *testing.T, p *rig.ISCSIProgram, file string, s
 						t.Fatal(err)
 					}
 					// What hangs shall fail.
-					limit := time.AfterFunc(testkit.Patience, func() { _ = s.Close() })
+					limit := time.AfterFunc(testkit.DefaultTimeout, func() { _ = s.Close() })
 					t.Cleanup(func() {
 						limit.Stop()
 						_ = s.Close()
@@ -152,8 +152,8 @@ func TestManyAtATime(t *testing.T) {
 func TestErrors(t *testing.T) {
 	each(t, func(t *testing.T, p *rig.ISCSIProgram, _ string, s *Session) {
 		const checkCondition = 2
-		var told *StatusError
-		if _, err := s.Read(p.LUN, blocks, 1); !errors.As(err, &told) || told.Status != checkCondition {
+		var status *StatusError
+		if _, err := s.Read(p.LUN, blocks, 1); !errors.As(err, &status) || status.Status != checkCondition {
 			t.Errorf("a read beyond the end: %v", err)
 		}
 		// A command with a response cannot be aborted. istgt reports that it was.

@@ -108,7 +108,7 @@ func number(keys map[string]string, key string, otherwise int) (int, error) {
 
 // stage takes the login through one of its stages, and returns the target's keys.
 func (s *Session) stage(current, next byte, keys ...string) (map[string]string, error) {
-	said := map[string]string{}
+	pairs := map[string]string{}
 	data := []byte(strings.Join(keys, "\x00") + "\x00")
 	var text []byte
 	for range rounds {
@@ -140,12 +140,12 @@ func (s *Session) stage(current, next byte, keys ...string) (map[string]string, 
 		}
 		for _, key := range bytes.Split(text, []byte{0}) {
 			if name, value, ok := strings.Cut(string(key), "="); ok {
-				said[name] = value
+				pairs[name] = value
 			}
 		}
 		text = nil
 		if answer.header[1]&final != 0 && answer.header[1]&3 == next {
-			return said, nil
+			return pairs, nil
 		}
 	}
 	return nil, fmt.Errorf("stage %d does not end", current)

@@ -87,12 +87,12 @@ func (a *aptRoot) run(ctx context.Context, folder, program string, args ...strin
 // kernels returns all kernels of the architecture's plain flavour that the suites have in full, the newest last.
 func (a *aptRoot) kernels(ctx context.Context) ([]kernel, error) {
 	// Lists packages, where others list names that something only depends on, too.
-	said, err := a.run(ctx, "", "apt-cache", "search", "--names-only", "^linux-(base|binary|image|modules)-[0-9]")
+	output, err := a.run(ctx, "", "apt-cache", "search", "--names-only", "^linux-(base|binary|image|modules)-[0-9]")
 	if err != nil {
 		return nil, err
 	}
 	a.packages = map[string]bool{}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		name, _, _ := strings.Cut(line, " ")
 		a.packages[name] = true
 	}

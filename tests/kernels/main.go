@@ -238,10 +238,10 @@ func buildPackage(ctx context.Context, to, arch, pkg string) (string, error) {
 	c := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", file, pkg)
 	c.Dir = testkit.Root()
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
-	var said strings.Builder
-	c.Stdout, c.Stderr = io.Discard, &said
+	var output strings.Builder
+	c.Stdout, c.Stderr = io.Discard, &output
 	if err := c.Run(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", name, err, &said)
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, &output)
 	}
 	return file, nil
 }

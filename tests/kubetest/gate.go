@@ -23,7 +23,7 @@ type Gate struct {
 // Open lets connections through until Shut, or the test's end.
 func (g *Gate) Open(t testing.TB) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() (err error) {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() (err error) {
 		g.l, err = net.Listen("tcp", g.At)
 		return err
 	})

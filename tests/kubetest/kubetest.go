@@ -76,7 +76,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		response, err := client.Get(s.Config.Host + "/readyz")
 		if err != nil {
 			return err
@@ -179,7 +179,7 @@ func (s *Server) ApplyCRDs(crds ...*unstructured.Unstructured) {
 		}
 	}
 	for _, crd := range crds {
-		testkit.Eventually(s.t, testkit.Patience, func() error {
+		testkit.Eventually(s.t, testkit.DefaultTimeout, func() error {
 			o, err := client.Get(ctx, crd.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -212,7 +212,7 @@ func (s *Server) Apply(objects ...*unstructured.Unstructured) {
 		client := s.resource(o)
 		var applied *unstructured.Unstructured
 		// A definition is established a little before every request to it is answered.
-		testkit.Eventually(s.t, testkit.Patience, func() (err error) {
+		testkit.Eventually(s.t, testkit.DefaultTimeout, func() (err error) {
 			applied, err = client.Apply(context.Background(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "kubetest", Force: true})
 			if err != nil && !apierrors.IsNotFound(err) {
 				s.t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)

@@ -16,7 +16,7 @@ import (
 // awaitStatus waits until the lab's status has words on a process.
 func awaitStatus(t *testing.T, name string, words ...string) {
 	t.Helper()
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		out, err := command("status").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("status: %w\n%s", err, out)

@@ -78,7 +78,7 @@ func TestCardinality(t *testing.T) {
 		seen["one more replica of it"] = cost{(of3.exported - of1.exported) / 2, (of3.recorded - of1.recorded) / 2}
 		return nil
 	}
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		if err := look(); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func TestCardinality(t *testing.T) {
 		}
 		_ = look()
 	}
-	testkit.Eventually(t, patience, look)
+	testkit.Eventually(t, defaultTimeout, look)
 	for what, limit := range budget {
 		got := seen[what]
 		t.Logf("%s: %d series exported (budget %d), %d recorded (budget %d)", what, got.exported, limit.exported, got.recorded, limit.recorded)
@@ -112,7 +112,7 @@ func TestCardinality(t *testing.T) {
 }
 
 func read(t *testing.T, class string) (*shape.Shape, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 	defer cancel()
 	return shape.Read(ctx, prometheus, class)
 }

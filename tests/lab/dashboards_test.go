@@ -168,7 +168,7 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 	pulse := time.NewTicker(2 * time.Second)
 	defer pulse.Stop()
 	stopped := false
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		select {
 		case <-pulse.C:
 			// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
@@ -225,7 +225,7 @@ func TestDashboardsOfOtherDatabases(t *testing.T) {
 			continue
 		}
 		checked++
-		testkit.Eventually(t, patience, func() error { return hasData(url, e) })
+		testkit.Eventually(t, defaultTimeout, func() error { return hasData(url, e) })
 	}
 	if checked < 15 {
 		t.Errorf("only %d expressions were looked at", checked)

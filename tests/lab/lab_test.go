@@ -173,7 +173,7 @@ func TestRecordedRules(t *testing.T) {
 func awaitAll[T any](t *testing.T, waiting []T, ready func(T) error) {
 	t.Helper()
 	waiting = slices.Clone(waiting)
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		var errs []error
 		waiting = slices.DeleteFunc(waiting, func(one T) bool {
 			err := ready(one)
@@ -212,7 +212,7 @@ func blockioAgrees(t *testing.T, device string) error {
 	from := readDisk(t, device)
 	var to diskReading
 	end := time.Now().Add(time.Minute)
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		if left := time.Until(end); left > 0 {
 			return fmt.Errorf("%s of the minute are left", left)
 		}

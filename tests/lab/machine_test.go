@@ -89,13 +89,13 @@ func signal(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// patience is how long a test waits for what a quiet machine does within a minute.
-const patience = 6 * time.Minute
+// defaultTimeout is how long a test waits for what a quiet machine does within a minute.
+const defaultTimeout = 6 * time.Minute
 
 // eventually waits until f returns no error, and logs how long that took.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	start := time.Now()
-	testkit.Eventually(t, patience, f)
+	testkit.Eventually(t, defaultTimeout, f)
 	t.Logf("%s after %.1f s", what, time.Since(start).Seconds())
 }

@@ -88,7 +88,7 @@ func startedBehindOthers(t *testing.T, command string, file uint64) (perRead tim
 		return cmd
 	}
 	reading := func(group int, from uint64, n uint64) (u usage) {
-		testkit.Eventually(t, patience, func() error {
+		testkit.Eventually(t, defaultTimeout, func() error {
 			var err error
 			u, err = usageOf(group)
 			if err == nil && u.reads < from+n {
@@ -100,7 +100,7 @@ func startedBehindOthers(t *testing.T, command string, file uint64) (perRead tim
 	}
 	// Its first life makes its file, which is not what is measured here.
 	first := start("sh", "-c", "exec "+command)
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		u, err := usageOf(first.Process.Pid)
 		if err == nil && u.written < file {
 			err = fmt.Errorf("%d bytes are written", u.written)

@@ -52,8 +52,8 @@ type request struct {
 	data    []byte
 	damaged bool // on the way here
 
-	tag        uint16
-	got, asked int // how much of the data was received, and how much requested
+	tag            uint16
+	got, requested int // how much of the data was received, and how much requested
 }
 
 // serve is what a connection does all its time.
@@ -155,13 +155,13 @@ func (c *connection) take(r *request) error {
 
 // requestData requests more of a command's data.
 func (c *connection) requestData(r *request) error {
-	n := min(len(r.data)-r.asked, maxR2T)
+	n := min(len(r.data)-r.requested, maxR2T)
 	p := newPDU(kindR2T)
 	p.setWord(8, r.id())
 	p.setWord(10, r.tag)
-	p.setLong(12, uint32(r.asked))
+	p.setLong(12, uint32(r.requested))
 	p.setLong(16, uint32(n))
-	r.asked += n
+	r.requested += n
 	return c.send(p)
 }
 
@@ -174,8 +174,8 @@ func (c *connection) place(p *pdu, n int) ([]byte, error) {
 	if r == nil || r.id() != p.word(8) {
 		return nil, fatal(endInvalidHeader, "data for command %d, tag %d, that nobody requested", p.word(8), p.word(10))
 	}
-	if int(p.long(12)) != r.got || int(p.long(16)) != n || r.got+n > r.asked || n > maxHostData {
-		return nil, fatal(endDataOutOfRange, "%d bytes for command %d at %d, and %d to %d were awaited", n, r.id(), p.long(12), r.got, r.asked)
+	if int(p.long(12)) != r.got || int(p.long(16)) != n || r.got+n > r.requested || n > maxHostData {
+		return nil, fatal(endDataOutOfRange, "%d bytes for command %d at %d, and %d to %d were awaited", n, r.id(), p.long(12), r.got, r.requested)
 	}
 	return r.data[r.got : r.got+n], nil
 }
@@ -187,11 +187,11 @@ func (c *connection) takeData(p *pdu) error {
 	r := c.transfers[p.word(10)]
 	r.got += len(p.data)
 	r.damaged = r.damaged || p.damaged
-	if p.has(flagLast) != (r.got == r.asked) {
-		return fatal(endSequence, "the requested data ends at %d, not %d", r.got, r.asked)
+	if p.has(flagLast) != (r.got == r.requested) {
+		return fatal(endSequence, "the requested data ends at %d, not %d", r.got, r.requested)
 	}
 	switch {
-	case r.got < r.asked:
+	case r.got < r.requested:
 		return nil
 	case r.got < len(r.data):
 		return c.requestData(r)

@@ -143,13 +143,13 @@ func TestDataBeyondR2T(t *testing.T) {
 
 // What a host must not send ends the connection, with the target's reason.
 func TestViolations(t *testing.T) {
-	data := func(command, tag uint16, at, said, sent int, flags byte) *pdu {
+	data := func(command, tag uint16, at, length, sent int, flags byte) *pdu {
 		p := newPDU(kindHostData)
 		p.header[1] = flags
 		p.setWord(8, command)
 		p.setWord(10, tag)
 		p.setLong(12, uint32(at))
-		p.setLong(16, uint32(said))
+		p.setLong(16, uint32(length))
 		p.data = make([]byte, sent)
 		return p
 	}

@@ -128,9 +128,9 @@ func writeAndRead(t *testing.T, h *Host, f *os.File, lba uint64, blocks, r2ts in
 
 func TestShort(t *testing.T) {
 	for _, c := range []struct {
-		o     Options
-		asked bool
-		want  int // of 4
+		o             Options
+		noFlowControl bool
+		want          int // of 4
 	}{
 		{Options{}, true, 2},
 		{Options{ShortEvery: 1}, true, 4},
@@ -139,7 +139,7 @@ func TestShort(t *testing.T) {
 		{Options{ShortEvery: -1, AlwaysShort: true}, true, 0},
 	} {
 		c.o.Disk = newFile(t)
-		h := connect(t, startTarget(t, c.o), 1, HostOptions{NoFlowControl: c.asked})
+		h := connect(t, startTarget(t, c.o), 1, HostOptions{NoFlowControl: c.noFlowControl})
 		short := 0
 		for range 4 {
 			r, err := h.queues[0].do(ReadBlocks(0, 1))
@@ -151,7 +151,7 @@ func TestShort(t *testing.T) {
 			}
 		}
 		if short != c.want {
-			t.Errorf("every %d, always %v, requested %v: %d of 4", c.o.ShortEvery, c.o.AlwaysShort, c.asked, short)
+			t.Errorf("every %d, always %v, requested %v: %d of 4", c.o.ShortEvery, c.o.AlwaysShort, c.noFlowControl, short)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	b.end()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if target.controllerOf(b.id, hostNQN) != nil {
 			return errors.New("the controller of a host that has left is there")
 		}

@@ -108,7 +108,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		tellPrograms(out, file, workload, costs)
+		reportPrograms(out, file, workload, costs)
 	}
 	return errors.Join(o.report(out, s, others, results), o.record(file, s, others, results))
 }

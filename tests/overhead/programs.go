@@ -58,8 +58,8 @@ func (o options) programs(ctx context.Context, workload string, s server) (costs
 	return costs, err
 }
 
-// tellPrograms prints and records what each program took.
-func tellPrograms(out io.Writer, file *rows.File, workload string, costs []programCost) {
+// reportPrograms prints and records what each program took.
+func reportPrograms(out io.Writer, file *rows.File, workload string, costs []programCost) {
 	for _, c := range costs {
 		cells := []string{
 			"ns per run", fmt.Sprintf("%.0f", 1e9*c.seconds/c.runs),

@@ -188,7 +188,7 @@ func Template(initdb, path string) error {
 
 // await returns once the server takes connections.
 func (s *Server) await() error {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	for {
 		c, err := pgx.Connect(ctx, s.URL)
@@ -200,7 +200,7 @@ func (s *Server) await() error {
 			text, _ := os.ReadFile(s.Log)
 			return fmt.Errorf("the server did not start:\n%s", text)
 		case <-ctx.Done():
-			return fmt.Errorf("the server did not take connections within %v: %w", testkit.Patience, err)
+			return fmt.Errorf("the server did not take connections within %v: %w", testkit.DefaultTimeout, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -52,7 +52,7 @@ func measure(t *rig.Scope, o options) *measured {
 			clients[s] = append(clients[s], c)
 			t.Cleanup(c.close)
 		}
-		rig.Eventually(t, rig.Patience, func() error {
+		rig.Eventually(t, rig.DefaultTimeout, func() error {
 			if scrape(t, a).Sum("plumbline_server_info", "server", s.store.server()) != 1 {
 				return fmt.Errorf("the agent does not follow %s yet", s.store.name)
 			}
@@ -128,7 +128,7 @@ func (s *server) during(t *rig.Scope, a *agentproc.Agent, k kind, load func() in
 	w := predict.Window{Seconds: time.Since(began).Seconds()}
 	var after agentproc.Metrics
 	// A client has its answer before the server's task gets to where it is counted.
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		after = scrape(t, a)
 		if got := after.Sum(duration, of...) - before.Sum(duration, of...); got != float64(turns) {
 			return fmt.Errorf("%s on %s: %v statements counted, %d made", k.name, s.store.name, got, turns)

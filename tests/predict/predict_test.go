@@ -18,7 +18,7 @@ func TestMoves(t *testing.T) {
 	o := options{agent: testkit.Tool(t, "plumbline-agent"), loadgen: testkit.Tool(t, "loadgen"), rounds: 4, window: 1500 * time.Millisecond,
 		stores: regexp.MustCompile("^[28] ms$"), kinds: regexp.MustCompile("^(one|eight) session")}
 	// A machine that pauses spoils what is measured: then it is measured again.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		err := moves(t, o)
 		if err != nil {
 			t.Log(err)

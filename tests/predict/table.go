@@ -139,10 +139,10 @@ func (t *table) groups() (all []group) {
 	add("all moves", func(move) bool { return true })
 	add("between stores that hold back", func(m move) bool { return !m.plain })
 	add("from or to a folder on the machine's disk", func(m move) bool { return m.plain })
-	var told []string
+	var kinds []string
 	for _, one := range t.moves {
-		if !slices.Contains(told, one.kind) {
-			told = append(told, one.kind)
+		if !slices.Contains(kinds, one.kind) {
+			kinds = append(kinds, one.kind)
 			add(one.kind, func(m move) bool { return m.kind == one.kind })
 		}
 	}

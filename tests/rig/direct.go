@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BlockSize is how much of a disk Direct's page holds.
+// BlockSize is the size of Direct's page, in bytes.
 const BlockSize = 4096
 
 // Direct opens a disk past the page cache, and calls f with it and a page of memory that reads and writes of it may

@@ -74,7 +74,7 @@ func NewSlowFiles(t T, backing, at string) (*SlowFiles, error) {
 	}
 	t.Cleanup(func() {
 		// The kernel lets go of a loop device's file only some time after losetup.
-		Eventually(t, Patience, server.Unmount)
+		Eventually(t, DefaultTimeout, server.Unmount)
 	})
 	if err := keepConnections(); err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (n *ISCSITargets) ConnectTo(i int) (disk string) {
 	one := n.targets[i]
 	n.node(one, "--op", "new")
 	n.node(one, "--login")
-	Eventually(n.t, Patience, func() error {
+	Eventually(n.t, DefaultTimeout, func() error {
 		found, _ := filepath.Glob(filepath.Join(n.session(one), "device", "target*", "*:*:*:*", "block", "sd*"))
 		if len(found) == 0 {
 			return fmt.Errorf("no disk of %s", one.Name)

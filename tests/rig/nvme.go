@@ -30,7 +30,7 @@ const (
 // in delays, if it has one.
 func NewNVMeTargets(t T, names []string, delays map[int]time.Duration) *NVMeTargets {
 	n := &NVMeTargets{Targets: newTargets(t, "nvme", 99, nvmePort, "nvmet-tcp", "nvme-tcp")}
-	n.bePatient()
+	n.raiseTimeouts()
 	t.Cleanup(n.end)
 	for i, name := range names {
 		n.add(name, delays[i])
@@ -38,10 +38,10 @@ func NewNVMeTargets(t T, names []string, delays map[int]time.Duration) *NVMeTarg
 	return n
 }
 
-// bePatient raises the initiator's timeouts: an emulator may pause for longer than the kernel would wait.
-func (n *NVMeTargets) bePatient() {
-	for _, patience := range []string{"io_timeout", "admin_timeout"} {
-		n.write("300", "/sys/module/nvme_core/parameters", patience)
+// raiseTimeouts raises the initiator's timeouts: an emulator may pause for longer than the kernel would wait.
+func (n *NVMeTargets) raiseTimeouts() {
+	for _, timeout := range []string{"io_timeout", "admin_timeout"} {
+		n.write("300", "/sys/module/nvme_core/parameters", timeout)
 	}
 }
 
@@ -104,7 +104,7 @@ func (n *NVMeTargets) Share(nqn string, by ...int) []string {
 		n.connect(nqn, n.targets[i])
 	}
 	var paths []string
-	Eventually(n.t, Patience, func() error {
+	Eventually(n.t, DefaultTimeout, func() error {
 		if paths = n.paths(nqn); len(paths) < len(by) {
 			return fmt.Errorf("%d paths to %s, of %d", len(paths), nqn, len(by))
 		}
@@ -129,7 +129,7 @@ func (n *NVMeTargets) Connect() []string {
 		n.connect(one.Name, one)
 	}
 	for _, one := range n.targets {
-		Eventually(n.t, Patience, func() error {
+		Eventually(n.t, DefaultTimeout, func() error {
 			paths := n.paths(one.Name)
 			if len(paths) == 0 {
 				return fmt.Errorf("no disk of %s", one.Name)

@@ -14,7 +14,7 @@ import (
 // any.
 func NewUserNVMeTarget(t T, nqn, program string, delay time.Duration, args ...string) *NVMeTargets {
 	n := &NVMeTargets{Targets: newTargets(t, "nvmeu", 96, nvmePort, "nvme-tcp"), served: []string{nqn}}
-	n.bePatient()
+	n.raiseTimeouts()
 	t.Cleanup(n.end)
 	one := n.Targets.add(nqn, delay)
 	n.Program = Start(t, exec.Command("nsenter", append([]string{"--net=/run/netns/" + one.space, program,

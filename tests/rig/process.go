@@ -78,7 +78,7 @@ func (p *Process) PID() int { return p.Cmd.Process.Pid }
 // Await returns once f returns no error. It ends the test or program if the process ends first.
 func (p *Process) Await(t T, f func() error) {
 	t.Helper()
-	Eventually(t, Patience, func() error {
+	Eventually(t, DefaultTimeout, func() error {
 		select {
 		case <-p.Done:
 			t.Fatalf("%s ended: %s", p.Cmd.Path, p.Log)

@@ -9,8 +9,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Patience is testkit's.
-const Patience = testkit.Patience
+// DefaultTimeout is testkit.DefaultTimeout.
+const DefaultTimeout = testkit.DefaultTimeout
 
 // T is what the parts need of their caller: a test is one, and Scope is one for programs.
 type T interface {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Punctual is the scheduling policy and priority of what must not wait for other load on the
-// machine: SCHED_RR, the lowest.
+// PunctualPolicy and PunctualPriority are how what must not wait for other load on the machine is scheduled: by
+// SCHED_RR, at its lowest priority.
 const (
 	PunctualPolicy   = 2
 	PunctualPriority = 1

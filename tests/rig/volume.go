@@ -151,11 +151,11 @@ func (v *Volume) Connect() {
 	v.t.Helper()
 	quiet()
 	var conn net.Conn
-	Eventually(v.t, Patience, func() (err error) {
+	Eventually(v.t, DefaultTimeout, func() (err error) {
 		conn, err = net.Dial("unix", v.Socket())
 		return err
 	})
-	v.Client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(Patience, Patience))
+	v.Client = dataconn.NewClient([]net.Conn{conn}, util.NewSharedTimeouts(DefaultTimeout, DefaultTimeout))
 	v.t.Cleanup(v.Client.Close)
 }
 

@@ -47,7 +47,7 @@ func TestClientIsQuiet(t *testing.T) {
 			t.Fatal("a write succeeded without an engine")
 		}
 	}
-	if said, err := os.ReadFile(log.Name()); err != nil || len(said) > 0 {
-		t.Errorf("standard error got %q, %v", said[:min(len(said), 500)], err)
+	if output, err := os.ReadFile(log.Name()); err != nil || len(output) > 0 {
+		t.Errorf("standard error got %q, %v", output[:min(len(output), 500)], err)
 	}
 }

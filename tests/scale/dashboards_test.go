@@ -15,9 +15,9 @@ import (
 // A variable's All is what Grafana makes of it: the list that Prometheus returns, unless the variable has a value for
 // all. Queries are over the selected time range and of the choice.
 func TestVariablesAreFilledAsByGrafana(t *testing.T) {
-	var asked []string
+	var requests []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.Path+" "+r.FormValue("match[]"))
+		requests = append(requests, r.URL.Path+" "+r.FormValue("match[]"))
 		if r.FormValue("start") == "" {
 			t.Error("of all times")
 		}
@@ -42,7 +42,7 @@ func TestVariablesAreFilledAsByGrafana(t *testing.T) {
 	if want := map[string]string{"class": ".*", "pvc": "data-0", "volume": "(v1|v2)"}; !maps.Equal(values["page"], want) {
 		t.Errorf("have %v, want %v", values["page"], want)
 	}
-	if want := []string{`/api/v1/label/volume/values info{class=~".*",pvc=~"data-0"}`}; !slices.Equal(asked, want) {
-		t.Errorf("queried %q, want %q", asked, want)
+	if want := []string{`/api/v1/label/volume/values info{class=~".*",pvc=~"data-0"}`}; !slices.Equal(requests, want) {
+		t.Errorf("queried %q, want %q", requests, want)
 	}
 }

@@ -148,7 +148,7 @@ func TestAgentsCapabilities(t *testing.T) {
 	const nobody = 65534
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: ambient}
 	p := rig.Start(t, cmd)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m, err := agentproc.Scrape(context.Background(), "http://"+address+"/metrics")
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func TestBlockiosCapabilities(t *testing.T) {
 		t.Errorf("the DaemonSet adds %v, docs/understand/disks.md has BPF and PERFMON", want)
 	}
 	url, p := rig.StartBlockio(t)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m, err := agentproc.Scrape(context.Background(), url)
 		if err == nil && m["ebpf_exporter_blkio_total_seconds"] == nil {
 			err = fmt.Errorf("it measures nothing:\n%s", p.Log)

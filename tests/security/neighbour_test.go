@@ -128,7 +128,7 @@ func (n *neighbourhood) fake(folder string, root string, args ...string) int {
 	p := rig.Start(n.t, cmd)
 	n.t.Cleanup(p.Kill)
 	port := 0
-	testkit.Eventually(n.t, testkit.Patience, func() error {
+	testkit.Eventually(n.t, testkit.DefaultTimeout, func() error {
 		line, _, ended := strings.Cut(p.Log.String(), "\n")
 		if !ended {
 			return fmt.Errorf("the fake has not printed its port: %q", line)
@@ -164,12 +164,12 @@ func (n *neighbourhood) look() (page string, err error) {
 	if _, err := parser.TextToMetricFamilies(bytes.NewReader(text)); err != nil {
 		n.t.Fatalf("the page is not valid: %v", err)
 	}
-	for where, said := range map[string]string{"page": string(text), "log": n.agent.Log.String()} {
-		if !utf8.ValidString(said) {
+	for where, output := range map[string]string{"page": string(text), "log": n.agent.Log.String()} {
+		if !utf8.ValidString(output) {
 			n.t.Errorf("the %s is no UTF-8", where)
 		}
 		for _, s := range n.secrets {
-			if s != "" && strings.Contains(said, s) {
+			if s != "" && strings.Contains(output, s) {
 				n.t.Fatalf("the %s has a secret: %.40s", where, s)
 			}
 		}
@@ -181,7 +181,7 @@ func (n *neighbourhood) look() (page string, err error) {
 func (n *neighbourhood) await(text string) string {
 	n.t.Helper()
 	var page string
-	testkit.Eventually(n.t, testkit.Patience, func() error {
+	testkit.Eventually(n.t, testkit.DefaultTimeout, func() error {
 		var err error
 		if page, err = n.look(); err == nil && !strings.Contains(page, text) {
 			err = fmt.Errorf("the page has no %s", text)
@@ -414,7 +414,7 @@ func TestHostileNeighbour(t *testing.T) {
 		storm.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: neighbourUser, Gid: neighbourUser}}
 		p := rig.Start(t, storm)
 		largest := memory
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if _, err := mine.look(); err != nil {
 				return err
 			}
@@ -433,7 +433,7 @@ func TestHostileNeighbour(t *testing.T) {
 		}
 		// Those that never served a client leave nothing, but the count of failures to follow them, once the agent has
 		// seen their end.
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			page := mine.await(`server="real"`)
 			if now := len(nameless.FindAllString(page, -1)); now > ours+1 {
 				return fmt.Errorf("from %d to %d series of servers without a name", ours, now)
@@ -451,7 +451,7 @@ func TestHostileNeighbour(t *testing.T) {
 	if want < 20 {
 		t.Errorf("only %.0f statements were made beside all this", want)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		now, err := agentproc.Scrape(t.Context(), "http://"+n.address+"/metrics")
 		if err != nil {
 			return err

@@ -49,7 +49,7 @@ func guarded(t *testing.T, m marked) (pg *servertest.Postgres, dsn string) {
 	url := func(password string) string {
 		return fmt.Sprintf("postgres://marked:%s@127.0.0.1:%d/marked?sslmode=disable", password, pg.Port)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c, err := pgx.Connect(context.Background(), url("wrong"))
 		if err == nil {
 			_ = c.Close(context.Background())
@@ -86,7 +86,7 @@ func run(t *testing.T, awaited string, cmd *exec.Cmd) (address string, p *rig.Pr
 	address = testkit.FreeAddress(t)
 	cmd.Args = append(cmd.Args, "--web.listen-address="+address, "--log.level=debug")
 	p = rig.Start(t, cmd)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return err
@@ -124,12 +124,12 @@ func TestSecretsStayInside(t *testing.T) {
 	defer cancel()
 	wrong := exec.CommandContext(while, loadgen, "canary", "--database=guarded", "--storageclass=local", "--once=2s", "--warmup=0s")
 	wrong.Env = append(os.Environ(), "LOADGEN_DSN="+strings.Replace(dsn, "/marked?", "/nowhere?", 1))
-	said, _ := wrong.CombinedOutput()
-	out["loadgen with a wrong database"] = string(said)
+	output, _ := wrong.CombinedOutput()
+	out["loadgen with a wrong database"] = string(output)
 	wrong = exec.CommandContext(while, loadgen, "canary", "--database=guarded", "--storageclass=local", "--once=2s")
 	wrong.Env = append(os.Environ(), "LOADGEN_DSN=postgres://marked:"+m.password+"@127.0.0.1:notaport/marked")
-	said, _ = wrong.CombinedOutput()
-	out["loadgen with a wrong DSN"] = string(said)
+	output, _ = wrong.CombinedOutput()
+	out["loadgen with a wrong DSN"] = string(output)
 
 	plan := filepath.Join(folder, "plan.yaml")
 	text := fmt.Sprintf("duration: 8s\ncanary: {profile: tpcb-like, rate: 20}\ntargets:\n  - {storageclass: local, engine: postgres, dsn: %q}\n", dsn)
@@ -137,16 +137,16 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, page := filepath.Join(folder, "soak"), filepath.Join(folder, "soak.html")
-	said, err := exec.Command(loadgen, "soak", "--web.listen-address="+testkit.FreeAddress(t), "--plan="+plan, "--folder="+kept).CombinedOutput()
+	output, err := exec.Command(loadgen, "soak", "--web.listen-address="+testkit.FreeAddress(t), "--plan="+plan, "--folder="+kept).CombinedOutput()
 	if err != nil {
-		t.Fatalf("soak: %v\n%s", err, said)
+		t.Fatalf("soak: %v\n%s", err, output)
 	}
-	out["soak's log"] = string(said)
-	said, err = exec.Command(loadgen, "report", "--folder="+kept, "--html="+page).CombinedOutput()
+	out["soak's log"] = string(output)
+	output, err = exec.Command(loadgen, "report", "--folder="+kept, "--html="+page).CombinedOutput()
 	if err != nil {
-		t.Fatalf("report: %v\n%s", err, said)
+		t.Fatalf("report: %v\n%s", err, output)
 	}
-	out["report"] = string(said)
+	out["report"] = string(output)
 
 	c, err := pgx.Connect(context.Background(), dsn)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestSecretsStayInside(t *testing.T) {
 	exporter := exec.Command(testkit.Tool(t, "postgres_exporter"), "--web.listen-address="+exporterAt, "--collector.stat_statements", "--log.level=debug")
 	exporter.Env = append(os.Environ(), "DATA_SOURCE_NAME="+dsn)
 	exporterProcess := rig.Start(t, exporter)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_, err := http.Get("http://" + exporterAt + "/metrics")
 		return err
 	})

@@ -88,8 +88,9 @@ func Find(name string) (string, error) {
 	return "", fmt.Errorf("needs %s; `make build` builds or installs it", name)
 }
 
-// Patience is how long to wait for what a machine does within seconds, and an emulator on a busy one within minutes.
-const Patience = 10 * time.Minute
+// DefaultTimeout is how long to wait for what a machine does within seconds, and an emulator on a busy one within
+// minutes.
+const DefaultTimeout = 10 * time.Minute
 
 // Await calls f until it returns nil, and returns its last error at the deadline.
 func Await(deadline time.Duration, f func() error) error {

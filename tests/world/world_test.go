@@ -35,7 +35,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(out))); err == nil {
 			return fmt.Errorf("process %s is still there", out)
 		}
@@ -60,7 +60,7 @@ func TestLoopDeviceIsDetached(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", dir, err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if out, err := exec.Command("losetup", device).CombinedOutput(); err == nil {
 			return fmt.Errorf("%s is left: %s", device, out)
 		}
@@ -99,7 +99,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "locked") {
 	}
 	held := func() bool { return exec.Command("flock", "--nonblock", file, "true").Run() != nil }
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !held() {
 			return fmt.Errorf("nobody holds %s so far", file)
 		}
@@ -109,7 +109,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if held() {
 			return fmt.Errorf("%s is still held after the run was killed", file)
 		}

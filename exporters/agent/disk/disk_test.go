@@ -420,7 +420,7 @@ func TestDiskUsersPathLost(t *testing.T) {
 	}
 	d.look(time.Now())
 	// The kernel may not show a program one of its requests.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		read()
 		d.look(time.Now())
 		if users := d.ledger.disks[filepath.Base(device)].users; users[diskUserID{kind: diskCgroup, id: own + "/again"}] == nil {
@@ -601,7 +601,7 @@ func TestDiskReplicas(t *testing.T) {
 	o.ProcFS, o.Replicas = v.ProcFS, d.options.Replicas
 	collectortest.Start(t)(replica.New(o))
 	v.Start()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := len(d.options.Replicas.All()); n != 2 {
 			return errors.New("not all replicas have a disk")
 		}

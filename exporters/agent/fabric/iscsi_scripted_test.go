@@ -114,8 +114,8 @@ func taskRequest(tag uint32, function, lun byte, about uint32) scriptedPDU {
 	return scriptedPDU{opcode: 0x42, flags: final | function, tag: tag, lun: lun, word: about}
 }
 
-func taskAnswer(tag uint32, says byte) scriptedPDU {
-	return scriptedPDU{opcode: 0x22, flags: final, response: says, tag: tag}
+func taskAnswer(tag uint32, response byte) scriptedPDU {
+	return scriptedPDU{opcode: 0x22, flags: final, response: response, tag: tag}
 }
 
 // bytes is a message as it goes over the wire; a digest is any four bytes, also such as begin a header.
@@ -191,7 +191,7 @@ func (b *serverBench) connect() *script {
 	if s.target, err = l.Accept(); err != nil {
 		b.T.Fatal(err)
 	}
-	limit := time.Now().Add(testkit.Patience) // what hangs shall fail
+	limit := time.Now().Add(testkit.DefaultTimeout) // what hangs shall fail
 	_, _ = s.initiator.SetDeadline(limit), s.target.SetDeadline(limit)
 	b.T.Cleanup(s.close)
 	return s
@@ -215,8 +215,8 @@ func (s *script) check(err error) {
 	}
 }
 
-// ask has the target read messages in one call, answer has it write them in one.
-func (s *script) ask(messages ...scriptedPDU) {
+// request has the target read messages in one call, answer has it write them in one.
+func (s *script) request(messages ...scriptedPDU) {
 	s.t.Helper()
 	b := wireBytes(s.digests, messages...)
 	s.check(oneWrite(s.initiator, b))
@@ -232,7 +232,7 @@ func (s *script) answer(messages ...scriptedPDU) {
 
 func (s *script) login(target string) {
 	s.t.Helper()
-	s.ask(loginRequest(loginLast, keys("InitiatorName=iqn.2026-11.io.plumbline:test", "TargetName="+target, "SessionType=Normal")))
+	s.request(loginRequest(loginLast, keys("InitiatorName=iqn.2026-11.io.plumbline:test", "TargetName="+target, "SessionType=Normal")))
 	s.answer(loginAnswer(loginLast, keys("TargetPortalGroupTag=1")))
 }
 
@@ -241,16 +241,16 @@ func keys(each ...string) string { return strings.Join(each, "\x00") + "\x00" }
 // good is a read that is answered.
 func (s *script) good(tag uint32, lun byte) {
 	s.t.Helper()
-	s.ask(readCommand(tag, lun))
+	s.request(readCommand(tag, lun))
 	s.answer(dataIn(tag, hasState, scriptedBlock))
 }
 
 // exchange is one of each, 2 reads and 1 write.
 func (s *script) exchange() {
 	s.t.Helper()
-	s.ask(nopOut(10), readCommand(11, 0), capacityCommand(12, 0), writeCommand(13, 0))
+	s.request(nopOut(10), readCommand(11, 0), capacityCommand(12, 0), writeCommand(13, 0))
 	s.answer(nopIn(10), dataIn(11, 0, scriptedBlock/2), dataIn(11, hasState, scriptedBlock/2), dataIn(12, final, 8), r2t(13), response(12, 0))
-	s.ask(dataOut(13, scriptedBlock), readCommand(14, 0))
+	s.request(dataOut(13, scriptedBlock), readCommand(14, 0))
 	s.answer(reject(), response(13, 0), dataIn(14, final, scriptedBlock), response(14, 0))
 }
 
@@ -278,7 +278,7 @@ func scriptedCountsOf(r replicatest.Reading, volume string) scriptedCounts {
 // expect waits until a volume's counts are these.
 func (b *serverBench) expect(volume string, want scriptedCounts) (r replicatest.Reading) {
 	b.T.Helper()
-	testkit.Eventually(b.T, testkit.Patience, func() error {
+	testkit.Eventually(b.T, testkit.DefaultTimeout, func() error {
 		r = b.Read()
 		if got := scriptedCountsOf(r, volume); got != want {
 			return fmt.Errorf("%s has %+v, want %+v", volume, got, want)
@@ -317,7 +317,7 @@ func TestISCSIScriptedHangs(t *testing.T) {
 	b.start()
 	s := b.use("hangs")
 	began := time.Now()
-	s.ask(readCommand(2, 0))
+	s.request(readCommand(2, 0))
 	r := b.expect("hangs", scriptedCounts{reads: 1, inFlight: 1})
 	age := func(r replicatest.Reading) float64 {
 		return r.Value(targetPrefix+"_oldest_seconds", replicatest.Match{"volume": scriptedTarget + "hangs"})
@@ -344,9 +344,9 @@ func TestISCSIScriptedHangsFirst(t *testing.T) {
 	b.start()
 	s := b.connect()
 	s.login(scriptedTarget + "first")
-	s.ask(capacityCommand(1, 0))
+	s.request(capacityCommand(1, 0))
 	s.answer(dataIn(1, hasState, 8))
-	s.ask(readCommand(2, 0))
+	s.request(readCommand(2, 0))
 	b.expect("first", scriptedCounts{inFlight: 1})
 	s.close()
 	b.expect("first", scriptedCounts{unanswered: 1}).Clean(t)
@@ -357,15 +357,15 @@ func TestISCSIScriptedAbort(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	s := b.use("abort")
-	s.ask(readCommand(2, 0))
+	s.request(readCommand(2, 0))
 	b.expect("abort", scriptedCounts{reads: 1, inFlight: 1})
-	s.ask(taskRequest(3, abortTask, 0, 2))
+	s.request(taskRequest(3, abortTask, 0, 2))
 	b.stays("abort", scriptedCounts{reads: 1, inFlight: 1})
 	s.answer(taskAnswer(3, 0))
 	b.expect("abort", scriptedCounts{reads: 1, unanswered: 1})
 
-	s.ask(readCommand(4, 0))
-	s.ask(taskRequest(5, abortTask, 0, 4))
+	s.request(readCommand(4, 0))
+	s.request(taskRequest(5, abortTask, 0, 4))
 	s.answer(taskAnswer(5, noSuchTask))
 	b.stays("abort", scriptedCounts{reads: 1, inFlight: 1, unanswered: 1})
 	s.answer(dataIn(4, hasState, scriptedBlock))
@@ -377,9 +377,9 @@ func TestISCSIScriptedAbortTwo(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	s := b.use("aborttwo")
-	s.ask(readCommand(2, 0), readCommand(3, 0))
+	s.request(readCommand(2, 0), readCommand(3, 0))
 	b.expect("aborttwo", scriptedCounts{reads: 1, inFlight: 2})
-	s.ask(taskRequest(4, abortTask, 0, 2), taskRequest(5, abortTask, 0, 3))
+	s.request(taskRequest(4, abortTask, 0, 2), taskRequest(5, abortTask, 0, 3))
 	s.answer(taskAnswer(4, 0), taskAnswer(5, 0))
 	b.expect("aborttwo", scriptedCounts{reads: 1, unanswered: 2}).Clean(t)
 }
@@ -390,18 +390,18 @@ func TestISCSIScriptedReset(t *testing.T) {
 	b.start()
 	one, other := b.use("reset"), b.use("reset")
 	one.good(2, 1)
-	one.ask(readCommand(3, 0), readCommand(4, 1))
-	other.ask(readCommand(5, 0))
+	one.request(readCommand(3, 0), readCommand(4, 1))
+	other.request(readCommand(5, 0))
 	b.expect("reset", scriptedCounts{reads: 2, inFlight: 2})
 	b.expect("reset/1", scriptedCounts{reads: 1, inFlight: 1})
 
-	one.ask(taskRequest(6, unitReset, 0, 0))
-	one.ask(readCommand(7, 0))
+	one.request(taskRequest(6, unitReset, 0, 0))
+	one.request(readCommand(7, 0))
 	one.answer(taskAnswer(6, 0))
 	b.expect("reset", scriptedCounts{reads: 2, inFlight: 2, unanswered: 1})
 	b.stays("reset/1", scriptedCounts{reads: 1, inFlight: 1})
 
-	one.ask(taskRequest(8, warmReset, 0, 0))
+	one.request(taskRequest(8, warmReset, 0, 0))
 	one.answer(taskAnswer(8, 0))
 	b.expect("reset", scriptedCounts{reads: 2, inFlight: 1, unanswered: 2})
 	b.expect("reset/1", scriptedCounts{reads: 1, unanswered: 1})
@@ -415,8 +415,8 @@ func TestISCSIScriptedBehindReset(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	s := b.use("behind")
-	s.ask(readCommand(2, 0))
-	s.ask(taskRequest(3, unitReset, 0, 0), readCommand(4, 0))
+	s.request(readCommand(2, 0))
+	s.request(taskRequest(3, unitReset, 0, 0), readCommand(4, 0))
 	s.answer(taskAnswer(3, 0), dataIn(4, hasState, scriptedBlock))
 	b.expect("behind", scriptedCounts{reads: 2, unanswered: 1}).Clean(t)
 }
@@ -426,9 +426,9 @@ func TestISCSIScriptedErrors(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	s := b.use("errors")
-	s.ask(writeCommand(2, 0))
+	s.request(writeCommand(2, 0))
 	s.answer(response(2, checkCondition))
-	s.ask(readCommand(3, 0))
+	s.request(readCommand(3, 0))
 	failed := dataIn(3, hasState, 0)
 	failed.status = checkCondition
 	s.answer(failed)
@@ -438,9 +438,9 @@ func TestISCSIScriptedErrors(t *testing.T) {
 			t.Errorf("%v bytes of %s, want %v", n, op, want)
 		}
 	}
-	s.ask(inquiryCommand(4, 9))
+	s.request(inquiryCommand(4, 9))
 	s.answer(dataIn(4, hasState, 36))
-	s.ask(readCommand(5, 9))
+	s.request(readCommand(5, 9))
 	s.answer(response(5, checkCondition))
 	r = b.stays("errors", scriptedCounts{reads: 2, writes: 1, failed: 2})
 	r.Clean(t)
@@ -454,12 +454,12 @@ func TestISCSIScriptedRefused(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	refused := b.connect()
-	refused.ask(loginRequest(loginLast, keys("InitiatorName=i", "TargetName="+scriptedTarget+"refused")))
+	refused.request(loginRequest(loginLast, keys("InitiatorName=i", "TargetName="+scriptedTarget+"refused")))
 	refused.answer(loginRefused())
 	discovery := b.connect()
-	discovery.ask(loginRequest(loginLast, keys("InitiatorName=i", "SessionType=Discovery")))
+	discovery.request(loginRequest(loginLast, keys("InitiatorName=i", "SessionType=Discovery")))
 	discovery.answer(loginAnswer(loginLast, keys("TargetName="+scriptedTarget+"discovery")))
-	discovery.ask(scriptedPDU{opcode: 0x04, flags: final, tag: 2, data: keys("SendTargets=All", "TargetName="+scriptedTarget+"discovery")})
+	discovery.request(scriptedPDU{opcode: 0x04, flags: final, tag: 2, data: keys("SendTargets=All", "TargetName="+scriptedTarget+"discovery")})
 	discovery.answer(scriptedPDU{opcode: 0x24, flags: final, tag: 2, data: keys("TargetName=" + scriptedTarget + "discovery")})
 	for _, s := range []*script{refused, discovery} {
 		s.good(3, 0)
@@ -480,17 +480,17 @@ func TestISCSIScriptedNameOnce(t *testing.T) {
 	b.start()
 	name := func(volume string) string { return "TargetName=" + scriptedTarget + volume }
 	s := b.connect()
-	s.ask(loginRequest(more, keys(name("own"))))
+	s.request(loginRequest(more, keys(name("own"))))
 	s.answer(loginAnswer(more, ""))
-	s.ask(loginRequest(loginLast, keys(name("victim"))))
+	s.request(loginRequest(loginLast, keys(name("victim"))))
 	s.answer(loginAnswer(loginLast, ""))
 	s.good(1, 0)
 	s = b.connect()
-	s.ask(loginRequest(loginLast, keys(name("own"), name("victim"))))
+	s.request(loginRequest(loginLast, keys(name("own"), name("victim"))))
 	s.answer(loginAnswer(loginLast, ""))
 	s.good(1, 0)
 	s = b.use("own")
-	s.ask(loginRequest(loginLast, keys(name("victim"))))
+	s.request(loginRequest(loginLast, keys(name("victim"))))
 	s.good(2, 1)
 	b.expect("own/1", scriptedCounts{reads: 1})
 	b.expect("own", scriptedCounts{reads: 3})
@@ -505,7 +505,7 @@ func TestISCSIScriptedStranger(t *testing.T) {
 	b.start()
 	for lun := range byte(4) {
 		s := b.connect()
-		s.ask(readCommand(1, lun))
+		s.request(readCommand(1, lun))
 		s.close()
 	}
 	b.use("known")
@@ -549,12 +549,12 @@ func TestISCSIScriptedReject(t *testing.T) {
 		r.data = string(m.bytes(false)[:48])
 		return r
 	}
-	s.ask(readCommand(2, 0))
+	s.request(readCommand(2, 0))
 	s.answer(refuse(readCommand(2, 0)))
 	b.expect("reject", scriptedCounts{reads: 1, unanswered: 1})
-	s.ask(writeCommand(3, 0))
+	s.request(writeCommand(3, 0))
 	s.answer(r2t(3))
-	s.ask(dataOut(3, scriptedBlock))
+	s.request(dataOut(3, scriptedBlock))
 	s.answer(refuse(dataOut(3, scriptedBlock)), response(3, checkCondition))
 	b.expect("reject", scriptedCounts{reads: 1, writes: 1, unanswered: 1, failed: 1}).Clean(t)
 }
@@ -572,7 +572,7 @@ func TestISCSIScriptedNames(t *testing.T) {
 	}
 	var r replicatest.Reading
 	// One that is longer than a target's name may be is no name: others are waited for.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		r = b.Read()
 		if n := r.Count(targetPrefix+"_seconds", replicatest.Match{"backend": "iscsi"}); n != uint64(len(names)) {
 			return fmt.Errorf("%d reads, want %d", n, len(names))
@@ -692,7 +692,7 @@ func TestISCSIScriptedLoginCalls(t *testing.T) {
 			s.read = oneRead
 			s.good(2, 0)
 			s.close()
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if got := scriptedCountsOf(b.Read(), name); got != (scriptedCounts{reads: 1}) {
 					return fmt.Errorf("%+v, want one read", got)
 				}
@@ -709,7 +709,7 @@ func (s *script) logInWith(volume string, digests bool) {
 	if digests {
 		choice = "CRC32C"
 	}
-	s.ask(loginRequest(loginLast, keys("TargetName="+scriptedTarget+volume, "HeaderDigest=CRC32C,None", "DataDigest=CRC32C,None")))
+	s.request(loginRequest(loginLast, keys("TargetName="+scriptedTarget+volume, "HeaderDigest=CRC32C,None", "DataDigest=CRC32C,None")))
 	s.answer(loginAnswer(loginLast, keys("HeaderDigest="+choice, "DataDigest="+choice)))
 	s.digests = digests
 }
@@ -719,7 +719,7 @@ func TestISCSIScriptedJunk(t *testing.T) {
 	b := newScriptedBench(t)
 	b.start()
 	s := b.use("junk")
-	s.ask(readCommand(2, 0))
+	s.request(readCommand(2, 0))
 	b.expect("junk", scriptedCounts{reads: 1, inFlight: 1})
 	junk := []byte(strings.Repeat("\xff", 100))
 	s.check(oneWrite(s.initiator, junk))
@@ -781,11 +781,11 @@ func TestISCSIScriptedLoginText(t *testing.T) {
 		for _, n := range []int{48, 53, 4096} {
 			s := b.connect()
 			s.read = inPieces(n, oneRead)
-			s.ask(loginRequest(goesOn, text[:at]))
+			s.request(loginRequest(goesOn, text[:at]))
 			s.answer(loginAnswer(0x04, ""))
-			s.ask(loginRequest(loginLast, text[at:]))
+			s.request(loginRequest(loginLast, text[at:]))
 			s.answer(loginAnswer(goesOn, "HeaderDigest=CRC"))
-			s.ask(loginRequest(loginLast, ""))
+			s.request(loginRequest(loginLast, ""))
 			s.answer(loginAnswer(loginLast, keys("32C", "DataDigest=CRC32C")))
 			s.digests, s.read = true, oneRead
 			s.exchange()

@@ -108,7 +108,7 @@ func (b *serverBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator
 	if err != nil {
 		b.T.Fatal(err)
 	}
-	limit := time.AfterFunc(testkit.Patience, func() { _ = s.Close() }) // what hangs shall fail
+	limit := time.AfterFunc(testkit.DefaultTimeout, func() { _ = s.Close() }) // what hangs shall fail
 	b.T.Cleanup(func() {
 		limit.Stop()
 		_ = s.Close()

@@ -27,8 +27,8 @@ const (
 	// serverScanInterval is how often all processes are scanned for targets in user space. A volume's target begins
 	// before the volume is used.
 	serverScanInterval = 5 * time.Second
-	// loginPatience is how long a login may take: connections that only begin one must not take the room of others.
-	loginPatience = 10 * time.Second
+	// loginTimeout is how long a login may take: connections that only begin one must not take the room of others.
+	loginTimeout = 10 * time.Second
 )
 
 // fabricServer is a wire's target that is a program in user space.
@@ -315,7 +315,7 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 	errs := []error{s.failed}
 	alive, clock := map[uint64]bool{}, s.clock()
 	for inode, session := range s.looked.sessions {
-		late := session.LoggingIn != 0 && clock-min(session.Since, clock) > uint64(loginPatience)
+		late := session.LoggingIn != 0 && clock-min(session.Since, clock) > uint64(loginTimeout)
 		if s.looked.open[inode] && !late {
 			alive[uint64(session.Id)] = true
 			continue

@@ -80,12 +80,12 @@ func bad(tag uint32, sense string) pdu {
 // login has the target's name and the agreement on digests each cut by the end of a message.
 func login(headerDigest, dataDigest bool) []pdu {
 	value := map[bool]string{true: "CRC32C", false: "None"}
-	asked := "InitiatorName=iqn.2026-11.io.plumbline:test\x00TargetName=" + target + "\x00SessionType=Normal\x00HeaderDigest=CRC32C,None\x00"
+	request := "InitiatorName=iqn.2026-11.io.plumbline:test\x00TargetName=" + target + "\x00SessionType=Normal\x00HeaderDigest=CRC32C,None\x00"
 	agreed := "HeaderDigest=" + value[headerDigest] + "\x00DataDigest=" + value[dataDigest] + "\x00TargetPortalGroupTag=1\x00"
 	return []pdu{
-		{true, loginOn, 0, asked[:66]},
+		{true, loginOn, 0, request[:66]},
 		{false, answerNo, 0, ""},
-		{true, loginLast, 0, asked[66:]},
+		{true, loginLast, 0, request[66:]},
 		{false, answerOn, 0, agreed[:17]},
 		{true, loginLast, 0, ""},
 		{false, answerLast, 0, agreed[17:]},

@@ -117,7 +117,7 @@ func TestPods(t *testing.T) {
 	}
 	found := func(what string, want map[string]Pod) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if got := node.Find(append(all, otherUID)); !reflect.DeepEqual(got, want) {
 				return fmt.Errorf("%s: %+v, want %+v", what, got, want)
 			}
@@ -145,12 +145,12 @@ func TestPods(t *testing.T) {
 		}
 		return nil
 	}
-	testkit.Eventually(t, testkit.Patience, is)
+	testkit.Eventually(t, testkit.DefaultTimeout, is)
 	// A pod that claims to be another's copy is not.
 	server.Apply(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": "evil", "namespace": "other", "annotations": map[string]any{mirrorOf: uids["db/pg-1"]}},
 		"spec":     map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "a", "image": "i"}}}}})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, o := range kube.All[*object](objects, resource) {
 			if o.Name == "evil" {
 				return nil
@@ -173,7 +173,7 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	errorsBefore := objects.Requests()
-	testkit.Eventually(t, testkit.Patience, func() error { // it has tried, in vain
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { // it has tried, in vain
 		if objects.Requests() < errorsBefore+2 {
 			return fmt.Errorf("%d requests", objects.Requests())
 		}

@@ -154,12 +154,12 @@ func TestFoldersAnswerLate(t *testing.T) {
 		}
 		return pods, nil
 	}}
-	told := func(pods map[string]Pod, want string) {
+	wantName := func(pods map[string]Pod, want string) {
 		t.Helper()
 		if pods != nil || want == "" {
 			answer <- pods
 		}
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			if got := n.logged["u1"].Name; got != want {
@@ -174,10 +174,10 @@ func TestFoldersAnswerLate(t *testing.T) {
 		if got := n.fromFolders()["u1"].Name; got != before {
 			t.Errorf("without an answer it is called %q, want %q", got, before)
 		}
-		told(map[string]Pod{"u1": {Name: name}}, name)
+		wantName(map[string]Pod{"u1": {Name: name}}, name)
 	}
 	if got := n.fromFolders()["u1"].Name; got != "two" {
 		t.Errorf("while they hang it is called %q", got)
 	}
-	told(nil, "") // nothing is there any more
+	wantName(nil, "") // nothing is there any more
 }

@@ -58,7 +58,7 @@ func underWay(t testing.TB, c collector.Collector, server string) map[string]flo
 // wantGauge awaits a gauge that ok accepts.
 func wantGauge(t testing.TB, c collector.Collector, server, name string, ok func(float64) bool) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		got := gauges(t, c, server)
 		if v, there := got[name]; !there || !ok(v) {
 			return fmt.Errorf("%s is %v (there: %v) among %v", name, v, there, got)
@@ -129,7 +129,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(3))
 	wantGauge(t, q, "hung", "plumbline_query_oldest_seconds sync", above(3))
 	device := filepath.Base(disk.Device)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		inFlight, stalled, _ := collectortest.DeviceValues(t, c, device)
 		if inFlight == 0 || stalled <= 3 {
 			return fmt.Errorf("%s has %v requests in flight and stalls for %v s", device, inFlight, stalled)
@@ -161,7 +161,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after querytest.Seen
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		after = querytest.Look(t, q, "hung")
 		if after.Counts["insert"] != 1 {
 			return fmt.Errorf("inserts: %v", after.Counts)
@@ -178,7 +178,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	for _, name := range []string{"plumbline_query_in_flight sync", "plumbline_server_longest_wait_seconds sync", "plumbline_query_oldest_seconds sync"} {
 		wantGauge(t, q, "hung", name, is(0))
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, stalled, _ := collectortest.DeviceValues(t, c, device); stalled != 0 {
 			return fmt.Errorf("%s stalls for %v s", device, stalled)
 		}
@@ -215,7 +215,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(main, syscall.SIGCONT)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if state := testkit.ProcessState(t, main); state != "T" {
 			return fmt.Errorf("the server is in state %s", state)
 		}
@@ -228,7 +228,7 @@ func TestActivityOfUnreapedSession(t *testing.T) {
 	if err := goes.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if state := testkit.ProcessState(t, pid); state != "Z" {
 			return fmt.Errorf("process %d is in state %s", pid, state)
 		}
@@ -389,7 +389,7 @@ func TestActivityMonotonic(t *testing.T) {
 	if !seenInFlight {
 		t.Errorf("nothing was ever in flight in %d scrapes", scrapes)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		last = querytest.Look(t, q, "flood")
 		if n := last.Counts["commit"]; n != 8*300 {
 			return fmt.Errorf("%d commits of %d", n, 8*300)

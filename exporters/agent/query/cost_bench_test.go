@@ -202,7 +202,7 @@ func (c *cost) start(b *testing.B, args []string) {
 	conn := c.pg.Connect(b)
 	defer conn.Close(context.Background())
 	pids := []int{c.client.Process.Pid}
-	testkit.Eventually(b, testkit.Patience, func() error {
+	testkit.Eventually(b, testkit.DefaultTimeout, func() error {
 		var backends []int
 		if err := conn.QueryRow(context.Background(), "select coalesce(array_agg(pid), '{}') from pg_stat_activity where application_name = 'pgbench'").Scan(&backends); err != nil {
 			return err
@@ -396,7 +396,7 @@ func (c *cost) watch(b *testing.B, mode string) (programs map[string]runs, trans
 	time.Sleep(3 * time.Second) // over which is measured
 	after, metric := read()
 	to := time.Now()
-	testkit.Eventually(b, testkit.Patience, func() error {
+	testkit.Eventually(b, testkit.DefaultTimeout, func() error {
 		until, err := c.log.Read()
 		if err == nil && until.Before(to) {
 			err = errors.New("pgbench's log does not go on")

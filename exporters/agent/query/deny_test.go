@@ -112,7 +112,7 @@ func TestQueryDeny(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.programs.wakes != nil {
@@ -140,7 +140,7 @@ func TestQueryDeny(t *testing.T) {
 // waitDenied waits until so many servers are left out.
 func waitDenied(t *testing.T, q *query, n float64) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, f := range collectortest.Gather(t, q) {
 			if f.GetName() == "plumbline_query_servers_denied" && f.Metric[0].Gauge.GetValue() == n {
 				return nil
@@ -177,7 +177,7 @@ func TestQueryDenyBeyondLimit(t *testing.T) {
 	kept, denied := start("kept"), start("denied")
 	conn := denied.Connect(t)
 	waitDenied(t, q, 1)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !hasStorage(t, q, kept.PID) {
 			return errors.New("the other one is not followed")
 		}

@@ -102,7 +102,7 @@ func backingOf(t *testing.T, loop string) string {
 func scannedServer(t *testing.T, calls *untrusted.Calls, pid int) (s server.Server) {
 	t.Helper()
 	scanner := server.NewScanner("/proc", calls)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c, ok := scanner.Candidate(pid)
 		if !ok {
 			return fmt.Errorf("process %d is no candidate yet", pid)

@@ -39,7 +39,7 @@ func startQueryOn(t testing.TB, o collector.Options, own Options) *query {
 func defaultName(t testing.TB, q *query, pid int) string {
 	t.Helper()
 	name := ""
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, f := range q.fleet.tracked {

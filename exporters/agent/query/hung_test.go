@@ -69,7 +69,7 @@ func TestQueryHungFileSystem(t *testing.T) {
 	// Those on data directory, program and mappings hang. On a busy machine others do so for a moment.
 	hanging := func(want int) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if n := calls.Hanging(); n != want {
 				return fmt.Errorf("%d calls hang, want %d", n, want)
 			}

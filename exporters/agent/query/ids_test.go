@@ -346,7 +346,7 @@ func TestNoQueryIDs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pg := servertest.StartPostgres(t, map[string]string{"cluster_name": name, "compute_query_id": c.setting}, nil)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if querytest.WaitForServer(t, q, name)["version"] == "" {
 					return errors.New("its version is not known")
 				}

@@ -60,7 +60,7 @@ func TestLateLook(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			if n := len(q.looking); n != 0 {
@@ -93,7 +93,7 @@ func TestNoServerAfterAll(t *testing.T) {
 	if len(f.tracked) != 1 {
 		t.Fatal("it is not followed")
 	}
-	q.lookAt(candidates, false, testkit.Patience)
+	q.lookAt(candidates, false, testkit.DefaultTimeout)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(f.tracked) != 0 {

@@ -52,7 +52,7 @@ func testMySQLGroup(t *testing.T, stack string) {
 		return nil
 	}
 	for _, db := range members {
-		testkit.Eventually(t, testkit.Patience, func() error { return online(db) })
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error { return online(db) })
 	}
 	wantMembers(t, q, pids, members)
 }
@@ -68,7 +68,7 @@ func TestQueryGalera(t *testing.T) {
 		pids, members = append(pids, my.PID), append(members, db)
 	}
 	for _, db := range members {
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			var name, state string
 			if err := db.QueryRow("show status like 'wsrep_local_state_comment'").Scan(&name, &state); err != nil || state != "Synced" {
 				return fmt.Errorf("a member is %q: %v", state, err)
@@ -77,7 +77,7 @@ func TestQueryGalera(t *testing.T) {
 		})
 	}
 	// They open their clients' port last, once they have joined.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if n := len(q.fleet.tracked); n != len(pids) {
@@ -114,7 +114,7 @@ func wantMembers(t *testing.T, q *query, pids []int, members []*sql.DB) {
 	querytest.WantSum(t, got)
 	// Nothing of it is a statement there but the reads that wait for it.
 	reads := uint64(0)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var last int
 		reads++
 		err := members[1].QueryRow("select max(n) from d.t").Scan(&last)

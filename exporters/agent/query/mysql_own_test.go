@@ -49,7 +49,7 @@ func ownCounts(t *testing.T, db *sql.DB) (counts map[string]uint64) {
 // lookAtRest is look, once all that is under way is counted: a client has its answer before that.
 func lookAtRest(t *testing.T, q *query, name string) querytest.Seen {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := underWay(t, q, name); len(n) != 0 {
 			return fmt.Errorf("statements under way: %v", n)
 		}

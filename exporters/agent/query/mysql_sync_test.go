@@ -302,7 +302,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			<-done
 			waiter("rollback")
 			var got querytest.Seen
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if got = querytest.Look(t, s.q, s.name).Minus(before); got.Counts["update"] != 1 || got.Counts["rollback"] != 2 {
 					return fmt.Errorf("statements %v", got.Counts)
 				}
@@ -318,7 +318,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			}
 			before = querytest.Look(t, s.q, s.name)
 			waiter("do sleep(0.5)")
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if got = querytest.Look(t, s.q, s.name).Minus(before); got.Counts["other"] != 1 {
 					return fmt.Errorf("statements %v", got.Counts)
 				}

@@ -137,7 +137,7 @@ func TestQueryKilledSession(t *testing.T) {
 		t.Error("the statement was not killed")
 	}
 	// Its thread is woken, waits for a CPU, and may wait for others on its way out.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := underWay(t, q, name); len(n) > 0 {
 			return fmt.Errorf("statements under way: %v", n)
 		}

@@ -69,7 +69,7 @@ func TestQueryOverlay(t *testing.T) {
 		}
 	}
 	var got []uint64
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		got = nil
 		for i, name := range names {
 			got = append(got, querytest.Look(t, q, name).Minus(before[i]).Counts["select"])
@@ -92,7 +92,7 @@ func nameIn(t *testing.T, q *query, root string) string {
 		t.Fatal(err)
 	}
 	name := ""
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, f := range q.fleet.tracked {
@@ -158,7 +158,7 @@ exec setpriv --reuid=postgres --regid=postgres --clear-groups BIN/postgres -D /s
 			t.Logf("%s", text)
 		}
 	})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c, err := net.Dial("unix", filepath.Join(root, "srv", ".s.PGSQL.5432"))
 		if err != nil {
 			return err

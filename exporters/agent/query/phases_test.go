@@ -70,7 +70,7 @@ func TestQueryPhases(t *testing.T) {
 			}()
 			watcher := pg.Connect(t)
 			var seen time.Time
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				var n int
 				if err := watcher.QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&n); err != nil {
 					return err
@@ -136,7 +136,7 @@ func TestQueryPhases(t *testing.T) {
 			// then on it sleeps, as nobody reads.
 			watcher := pg.Connect(t)
 			var full time.Time
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				var n int
 				if err := watcher.QueryRow(ctx, "select count(*) from pg_stat_activity where wait_event = 'ClientWrite'").Scan(&n); err != nil {
 					return err

@@ -47,7 +47,7 @@ func TestQueryPooler(t *testing.T) {
 			port := c.start()
 			var at querytest.Seen
 			var own, versions uint64
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				own, versions = runs(c.own), runs("SELECT version()")
 				at = lookAtRest(t, q, "pooled")
 				if runs(c.own) != own || runs("SELECT version()") != versions {
@@ -59,7 +59,7 @@ func TestQueryPooler(t *testing.T) {
 			// A pooler may run something after a client has gone.
 			var got querytest.Seen
 			var want map[string]uint64
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				want = maps.Clone(c.want)
 				want["other"] = runs(c.own) - own
 				want["select"] += runs("SELECT version()") - versions

@@ -262,7 +262,7 @@ func testQueryRedisPushes(t *testing.T, r *servertest.Redis) {
 // wantBlocked waits until so many clients of the server wait for something.
 func wantBlocked(t *testing.T, c *servertest.RedisConn, clients int) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text, err := c.Do("INFO", "clients")
 		if err == nil && !strings.Contains(text, fmt.Sprintf("blocked_clients:%d\r\n", clients)) {
 			err = fmt.Errorf("they are not blocked yet: %s", text)

@@ -128,7 +128,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	for range 10 {
 		querytest.Run(t, c, "select 1")
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if lost := querytest.Look(t, q, "untrusted").Minus(before).Lost["encrypted"]; lost < 10 {
 			return fmt.Errorf("%v answers are reported as encrypted: %+v", lost, querytest.Look(t, q, "untrusted"))
 		}
@@ -142,7 +142,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	}
 	pg := servertest.StartPostgres(t, map[string]string{"cluster_name": "trusted", "ssl": "on", "autovacuum": "off"},
 		func(data string) { certified(t, data) })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !q.isRead(pg.PID) {
 			return errors.New("the trusted server's library is not probed")
 		}

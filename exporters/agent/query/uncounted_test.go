@@ -53,7 +53,7 @@ func TestQueryUncounted(t *testing.T) {
 		}
 	}
 	idle := uncounted()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, err := conn.Exec(ctx, work); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func TestQueryUncounted(t *testing.T) {
 	conn.Close(ctx)
 	unknown := pg.Connect(t)
 	last := uncounted()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, err := unknown.Exec(ctx, work); err != nil {
 			return err
 		}

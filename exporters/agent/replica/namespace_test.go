@@ -19,7 +19,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		inner, err := collector.ShownNamespace(v.ProcFS)
 		if err == nil && inner == own {
 			err = fmt.Errorf("%s still shows the namespace of this test", v.ProcFS)
@@ -35,7 +35,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	v.exact(m, 500, v.Addresses...)
 	// Their sockets are looked at, too: the frontend's, and two of each replica from both ends.
 	f := m.collector.wires[0]
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if len(f.sockets) != 9 {

@@ -18,8 +18,8 @@ const (
 	// disksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an
 	// eighth, of one disk's a quarter, and of one pod's, in which all of a node's replicas may be, half.
 	disksHanging = 2 * untrusted.DefaultHanging
-	// podPatience is for how long one pod's disks may make others wait in a round, each of them for ownerPatience.
-	podPatience = 4 * ownerPatience
+	// podTimeout is for how long one pod's disks may make others wait in a round, each of them for ownerTimeout.
+	podTimeout = 4 * ownerTimeout
 )
 
 // placeOften finds the disks of replicas that came since. It waits for the replicas' file
@@ -34,7 +34,7 @@ func (f *replicaFollower) placeOften(ctx context.Context) {
 			}
 		}
 		f.mu.Unlock()
-		ofPod, ofDisk := newOwnerWaits(podPatience), newOwnerWaits(ownerPatience)
+		ofPod, ofDisk := newOwnerWaits(podTimeout), newOwnerWaits(ownerTimeout)
 		for _, n := range todo {
 			if ctx.Err() != nil {
 				return

@@ -50,7 +50,7 @@ func newReplica(o collector.Options, wires ...replicaWire) *replicaCollector {
 			bySlot:     map[uint32]*followedProcess{},
 			rejected:   map[int]uint64{},
 			considered: map[int]chan struct{}{},
-			reader:     replicaReader{o.ProcFS, w, o.SharedCalls(), newOwnerWaits(ownerPatience)},
+			reader:     replicaReader{o.ProcFS, w, o.SharedCalls(), newOwnerWaits(ownerTimeout)},
 			disks:      untrusted.NewCalls(untrusted.DefaultTimeout, disksHanging),
 			unplaced:   make(chan struct{}, 1),
 			clock:      collector.Monotonic,

@@ -68,7 +68,7 @@ func halt(t *testing.T, p *rig.Process) {
 	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
 		if err != nil || len(threads) == 0 {
 			return fmt.Errorf("threads %v of process %d: %w", threads, p.PID(), err)
@@ -321,7 +321,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	}
 	// The other end takes its time to acknowledge the bytes that are missing.
 	f := m.collector.wires[0]
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		m.looks(1)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -402,7 +402,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 	}
 }
 
-// The disk hangs for longer than the engine has patience: it goes on without the replica, but
+// The disk hangs for longer than the engine's timeout: it goes on without the replica, but
 // keeps the connection. The requests stay with the replica and get older, until it answers.
 func TestReplicaDiskHangsForGood(t *testing.T) {
 	testkit.NeedRoot(t)
@@ -473,7 +473,7 @@ func TestReplicaDirectoryHangs(t *testing.T) {
 	if err != nil {
 		testkit.Skip(t, err.Error())
 	}
-	t.Cleanup(func() { rig.Eventually(t, rig.Patience, server.Unmount) })
+	t.Cleanup(func() { rig.Eventually(t, rig.DefaultTimeout, server.Unmount) })
 	var once sync.Once
 	release := func() { once.Do(func() { close(node.release) }) }
 
@@ -504,7 +504,7 @@ func TestReplicaDirectoryHangs(t *testing.T) {
 	f := m.collector.wires[0]
 	hanging := func(want int) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if n := f.disks.Hanging(); n != want {
 				return fmt.Errorf("%d looks at directories hang, want %d", n, want)
 			}
@@ -556,7 +556,7 @@ func TestReplicaFrozen(t *testing.T) {
 			t.Cleanup(func() {
 				set(c.file, c.thaw)
 				frozen.Process.Kill()
-				rig.Eventually(t, rig.Patience, func() error { return os.Remove(group) })
+				rig.Eventually(t, rig.DefaultTimeout, func() error { return os.Remove(group) })
 			})
 			set("cgroup.procs", fmt.Sprint(frozen.Process.PID()))
 			set(c.file, c.freeze)

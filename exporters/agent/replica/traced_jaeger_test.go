@@ -58,7 +58,7 @@ func startJaeger(t testing.TB) *jaeger {
 	}
 	j := &jaeger{t: t, query: "http://" + addresses["query.http-server"], collecting: "http://" + addresses["collector.otlp.http"]}
 	p := rig.StartProcess(t, t.TempDir(), program, args...)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		select {
 		case <-p.Done:
 			t.Fatalf("jaeger: %s", p.Log)
@@ -110,7 +110,7 @@ func TestTracesInJaeger(t *testing.T) {
 	for _, c := range chains {
 		report := c.Report(time.Time{})
 		var got *jaegerTrace
-		testkit.Eventually(t, testkit.Patience, func() (err error) {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() (err error) {
 			got, err = j.trace(c.ID())
 			if err == nil && len(got.Spans) < len(report.Steps) {
 				err = errors.New("the trace is not there in full")
@@ -139,7 +139,7 @@ func TestTracesInJaeger(t *testing.T) {
 				continue
 			}
 			var request *jaegerTrace
-			testkit.Eventually(t, testkit.Patience, func() (err error) {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() (err error) {
 				request, err = j.trace(s.Elsewhere)
 				return err
 			})

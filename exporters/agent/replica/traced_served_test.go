@@ -62,7 +62,7 @@ func startTwoNodes(t testing.TB, endpoint string) *twoNodes {
 	n.meters["replicas"] = startReplicaWire(t, testWire(v, only(bpf.Replica)), v.ProcFS, n.replicas.Options.Tracing)
 	n.meters["replicas"].Followed(2)
 	// Both know the replicas' addresses once a look at their connections has come by.
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, c := range n.commit(1) {
 			for _, s := range tracertest.Spans(c.Root) {
 				if s.Elsewhere != "" && len(n.served()) > 0 {

@@ -61,7 +61,7 @@ func TestTraceUnanswered(t *testing.T) {
 	sent := collector.Monotonic()
 	reported := func(after uint64) (q trace.Event) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			all, _ := tracing.TakeUnanswered()
 			for _, e := range all {
 				if e.Request != 4 {

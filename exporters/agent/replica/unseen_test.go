@@ -297,7 +297,7 @@ func TestReplicaThreadsHang(t *testing.T) {
 		t.Error("threads are looked at of which nobody has to know")
 	}
 	n.threads.wanted = true
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		f.lookAtThreads() // the first time it may have begun just now
 		if f.lookAtThreads(); !n.threads.hung || len(n.threads.sleeps) != 1 {
 			return fmt.Errorf("the process whose disk hangs has threads %v", n.threads)
@@ -333,7 +333,7 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	}()
 	t.Cleanup(func() { resume(t, slow.Process); <-done })
 	var late int
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		underWay, overtaken := m.readsUnderWay(slow.Address)
 		late = overtaken
 		if users, requests := underWay[bpf.ViewFrontend], underWay[bpf.ViewRequest]; users != readers || requests != readers {
@@ -393,7 +393,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	hung := make(chan error, 1)
 	go func() { hung <- v.Read(0, 8192) }()
 	one := map[bpf.View]int{bpf.ViewFrontend: 1, bpf.ViewRequest: 1, bpf.ViewService: 1}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if underWay, _ := m.readsUnderWay(v.Addresses[0]); !maps.Equal(underWay, one) {
 			return fmt.Errorf("by view, %v reads are under way", underWay)
 		}

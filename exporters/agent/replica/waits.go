@@ -8,9 +8,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// ownerPatience is for how long one owner's processes may make others wait in a round. It is more than one call may
+// ownerTimeout is for how long one owner's processes may make others wait in a round. It is more than one call may
 // take, so that a single process that hangs does not have the others of its pod left.
-const ownerPatience = 2 * untrusted.DefaultTimeout
+const ownerTimeout = 2 * untrusted.DefaultTimeout
 
 // ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those
 // of one that has done so for long enough are left for the next round, so that nobody's hold up all others'.

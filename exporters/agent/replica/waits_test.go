@@ -64,7 +64,7 @@ func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 		}
 	}
 	storageProcess(t, procfs, 7, collectortest.AnotherPod, oneReplica)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		r.waits.begin()
 		p, _, err := r.read(7)
 		if err == nil && p == nil {
@@ -99,7 +99,7 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := process(7, collectortest.AnotherPod, healthy)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_, err := f.place(n, f.ownerOf(n))
 		return err
 	})
@@ -133,7 +133,7 @@ func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 		}
 	}
 	n := process(7, root, "/healthy")
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		_, err := f.place(n, f.ownerOf(n))
 		return err
 	})
@@ -148,7 +148,7 @@ func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
 	considered := make(chan error, 1)
 	go func() { considered <- f.consider(7) }()
 	var writer int
-	testkit.Eventually(t, testkit.Patience, func() (err error) {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() (err error) {
 		writer, err = unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // fails as long as nobody reads
 		return err
 	})
@@ -159,7 +159,7 @@ func TestReplicaHungProcessHoldsUpNobody(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Error("the end of another process waits for the command line that hangs")
 	}
 	if err := unix.Close(writer); err != nil {
@@ -225,7 +225,7 @@ func TestReplicaTurns(t *testing.T) {
 		storageProcess(t, procfs, 200+i, collectortest.OnePod, fmt.Sprint("longhorn new-", i))
 	}
 	firsts := map[string]bool{}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		seen = nil
 		if err := f.scan(); err != nil {
 			return err

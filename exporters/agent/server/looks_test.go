@@ -60,7 +60,7 @@ func TestLooksOfOthers(t *testing.T) {
 				go look(c) //nolint:errcheck // it hangs
 			}
 			victim := inGroup(t, root, 7, "26", "/system.slice/postgresql.service", false)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				user, _ := neighbour(0)
 				over, err := s.looks.Enter(untrusted.Owner{User: user, Group: newProcess(root, 100).group()}, "look")
 				if err != nil {
@@ -82,7 +82,7 @@ func TestLooksOfOthers(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(testkit.Patience):
+			case <-time.After(testkit.DefaultTimeout):
 				t.Error("the neighbour's looks hold up another's")
 			}
 		})

@@ -115,7 +115,7 @@ func TestNetworksApart(t *testing.T) {
 		slowly <- err
 	}()
 	var writer *os.File
-	testkit.Eventually(t, testkit.Patience, func() (err error) {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() (err error) {
 		writer, err = os.OpenFile(table, os.O_WRONLY|syscall.O_NONBLOCK, 0) // when it is being read
 		return err
 	})
@@ -124,7 +124,7 @@ func TestNetworksApart(t *testing.T) {
 		_, err := n.of(other)
 		answered <- err
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		select {
 		case err := <-answered:
 			if err != nil {
@@ -159,7 +159,7 @@ func TestNetworksWithoutConnections(t *testing.T) {
 		l, err := n.of(p)
 		answers <- answer{l, err}
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		select {
 		case a := <-answers:
 			if a.err != nil || len(a.l) != 2 || !a.l.has(p) {
@@ -176,7 +176,7 @@ func TestNetworksWithoutConnections(t *testing.T) {
 func TestNetworksKeepWhatIsRead(t *testing.T) {
 	root := t.TempDir()
 	timeout, pid := 50*time.Millisecond, 10
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		slow := inNamespace(t, root, pid, fmt.Sprint(pid))
 		unfinished(t, slow, strings.Join(tableOf(t, slow)[:2], ""))
 		l, err := newNetworks(untrusted.NewCalls(timeout, untrusted.DefaultHanging)).of(slow)
@@ -254,7 +254,7 @@ func TestNetworksOfOneFamily(t *testing.T) {
 				t.Fatal(err)
 			}
 			timeout := 50 * time.Millisecond
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				found, err := NewScanner(root, untrusted.NewCalls(timeout, untrusted.DefaultHanging)).scan(nil)
 				timeout *= 2 // on a busy machine the whole table is late, too
 				if !errors.Is(err, c.want) {

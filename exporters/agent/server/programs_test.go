@@ -86,7 +86,7 @@ func TestRealPrograms(t *testing.T) {
 	}
 	wrapped, above := start(".postgres-wrapped", "600"), start("postgres")
 	s := NewScanner("/proc", untrusted.NewCalls(time.Second, untrusted.DefaultHanging))
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		all, err := s.Candidates()
 		if err != nil {
 			t.Log(err) // of other processes

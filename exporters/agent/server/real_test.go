@@ -66,7 +66,7 @@ func TestAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		age, err := found.Age()
 		if err == nil && age < first+5*tick {
 			err = fmt.Errorf("it has run for %v, before for %v", age, first)
@@ -83,7 +83,7 @@ func TestClusterPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis := servertest.StartRedis(t, nil, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		found := lookAt(t, redis.PID)
 		if found == nil || !slices.Equal(found.Ports, []uint16{uint16(redis.Port)}) || !slices.Equal(found.Internal, []uint16{uint16(bus)}) {
 			return fmt.Errorf("%+v; its bus is %d", found, bus)
@@ -240,7 +240,7 @@ func TestMySQLFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if found := lookAt(t, cmd.Process.Pid); found == nil || found.DBSystem != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
 					return fmt.Errorf("%+v", found)
 				}
@@ -287,7 +287,7 @@ func TestOptionFile(t *testing.T) {
 		input.Close()
 		cmd.Wait()
 	})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.UnsupportedPorts, uint16(port)) || slices.Contains(found.UnsupportedPorts, 3) || slices.Contains(found.UnsupportedPorts, 4) {
 			return fmt.Errorf("%+v; its port is %d", found, port)
 		}

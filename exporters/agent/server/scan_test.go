@@ -30,7 +30,7 @@ type fixture struct {
 
 // scanner returns a Scanner that waits for what a busy machine takes its time for.
 func scanner(procfs string) *Scanner {
-	return NewScanner(procfs, untrusted.NewCalls(testkit.Patience, untrusted.DefaultHanging))
+	return NewScanner(procfs, untrusted.NewCalls(testkit.DefaultTimeout, untrusted.DefaultHanging))
 }
 
 // scan looks at all candidates, and returns the database servers among them once each has answered or is known to hang.
@@ -291,7 +291,7 @@ func TestScanHung(t *testing.T) {
 	replace(40, "cmdline")
 	timeout := 200 * time.Millisecond
 	var calls *untrusted.Calls
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		calls = untrusted.NewCalls(timeout, untrusted.DefaultHanging)
 		timeout *= 2 // on a busy machine more is late than what hangs
 		s := NewScanner(root, calls)
@@ -316,7 +316,7 @@ func TestScanHung(t *testing.T) {
 		return nil
 	})
 	release()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := calls.Hanging(); n != 0 {
 			return fmt.Errorf("%d calls hang", n)
 		}

@@ -32,7 +32,7 @@ func TestVariableAddress(t *testing.T) {
 	defer memory.Close()
 	// The class of WaitEventClientRead, see PostgreSQL's wait_classes.h.
 	const client = 0x06
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var pointer [8]byte
 		if _, err := memory.ReadAt(pointer[:], int64(at)); err != nil {
 			return err

@@ -166,9 +166,9 @@ func TestAnsweredMeanwhile(t *testing.T) {
 	s := newStream(t, Options{})
 	for i := range uint64(2 * maxUnanswered) {
 		at := 1000 + 10*i
-		var told Event
-		s.operation(viewRequest, at, at+400, func(e *Event) { e.Request, told = i, *e; told.Request, told.End = i, (at+300)*us })
-		s.Unanswered(told)
+		var reported Event
+		s.operation(viewRequest, at, at+400, func(e *Event) { e.Request, reported = i, *e; reported.Request, reported.End = i, (at+300)*us })
+		s.Unanswered(reported)
 	}
 	if len(s.unanswered) != 0 || len(s.lost) != 0 {
 		t.Errorf("%d requests without an answer, losses %v", len(s.unanswered), s.lost)

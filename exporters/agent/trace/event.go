@@ -79,4 +79,6 @@ func Parse(record []byte) (Event, error) {
 func overlaps(e *Event, from, to uint64) bool { return e.Start < to && e.End > from }
 
 // ofFile reports whether a wait was in a call on a file.
-func ofFile(e *Event) bool { return e.Subtype == waitRead || e.Subtype == waitWrite || e.Subtype == waitSync }
+func ofFile(e *Event) bool {
+	return e.Subtype == waitRead || e.Subtype == waitWrite || e.Subtype == waitSync
+}

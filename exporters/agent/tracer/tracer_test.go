@@ -169,7 +169,7 @@ func TestTraceDelays(t *testing.T) {
 		// Unlike fdatasync, fsync waits for the file's times to be in the journal.
 		querytest.Run(t, c, "alter system set wal_sync_method = 'fsync'")
 		querytest.Run(t, c, "select pg_reload_conf()")
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			var method string
 			if err := c.QueryRow(context.Background(), "show wal_sync_method").Scan(&method); err != nil || method != "fsync" {
 				return fmt.Errorf("wal_sync_method is %s: %w", method, err)

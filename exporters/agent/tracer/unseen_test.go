@@ -43,7 +43,7 @@ func TestTraceUnseenStatement(t *testing.T) {
 		joiner.Add(trace.Event{Kind: trace.KindStatement, Pid: pid, Start: now - 2000, End: now})
 		meanwhile()
 		var found *trace.Chain
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			step()
 			mu.Lock()
 			defer mu.Unlock()

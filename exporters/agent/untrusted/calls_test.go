@@ -33,12 +33,12 @@ func TestCallsHang(t *testing.T) {
 	if c.Hanging() != 1 || c.Late() != 1 {
 		t.Errorf("%d hanging, %d late, want one call made", c.Hanging(), c.Late())
 	}
-	patient := NewCalls(time.Minute, 8)
-	if n, err := Call(patient, Owner{}, "b", func() (int, error) { return 7, nil }); n != 7 || err != nil {
+	longTimeout := NewCalls(time.Minute, 8)
+	if n, err := Call(longTimeout, Owner{}, "b", func() (int, error) { return 7, nil }); n != 7 || err != nil {
 		t.Errorf("another call gave %d, %v", n, err)
 	}
 	release()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := c.Hanging(); n != 0 {
 			return fmt.Errorf("%d calls hang", n)
 		}
@@ -55,11 +55,11 @@ func TestCallsResults(t *testing.T) {
 	if text != "" || !errors.Is(err, ErrUnanswered) {
 		t.Errorf("%q, %v", text, err)
 	}
-	patient := NewCalls(time.Minute, 8)
-	if err := patient.Do("p", func() error { panic("no") }); err == nil || !strings.Contains(err.Error(), "panic: no") {
+	longTimeout := NewCalls(time.Minute, 8)
+	if err := longTimeout.Do("p", func() error { panic("no") }); err == nil || !strings.Contains(err.Error(), "panic: no") {
 		t.Errorf("a panic gave %v", err)
 	}
-	if n, err := Call(patient, Owner{}, "e", func() (int, error) { return 3, errors.New("partly") }); n != 3 || err == nil {
+	if n, err := Call(longTimeout, Owner{}, "e", func() (int, error) { return 3, errors.New("partly") }); n != 3 || err == nil {
 		t.Errorf("a result beside an error: %d, %v", n, err)
 	}
 }
@@ -157,7 +157,7 @@ func TestCallsWaitForShare(t *testing.T) {
 	answers := make(chan error, 2)
 	owner := Owner{User: "1000"}
 	go func() { answers <- c.do(owner, "first", call) }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.under["first"] == nil {
@@ -206,7 +206,7 @@ func TestCallsRace(t *testing.T) {
 					}
 					defer under[key].Add(-1)
 					if i%50 == 0 {
-						time.Sleep(2 * time.Millisecond) // about as long as the patience: either may be first
+						time.Sleep(2 * time.Millisecond) // about as long as the timeout: either may be first
 					}
 					return i, nil
 				})
@@ -217,7 +217,7 @@ func TestCallsRace(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := c.Hanging(); n != 0 {
 			return fmt.Errorf("%d calls hang after all have returned", n)
 		}

@@ -184,7 +184,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// A file system whose server does not answer costs one call, and the time of the patience.
+// A file system whose server does not answer costs one call, and its timeout.
 func TestHungFileSystem(t *testing.T) {
 	hung, release := untrustedtest.HungMount(t)
 	procfs := t.TempDir()

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// folderPatience is how long it may take to find where a volume's folder is: a file system on the way may hang. It
+	// folderTimeout is how long it may take to find where a volume's folder is: a file system on the way may hang. It
 	// is short, as others wait.
-	folderPatience = 200 * time.Millisecond
+	folderTimeout = 200 * time.Millisecond
 	// folderHanging is how many of these may hang at once; of one file system's an eighth.
 	folderHanging = 16
-	// foldersPatience is how long all of one look may take together.
-	foldersPatience = 600 * time.Millisecond
+	// foldersTimeout is how long all of one look may take together.
+	foldersTimeout = 600 * time.Millisecond
 )
 
 // folders finds where the folders of volumes are on the host.
@@ -41,7 +41,7 @@ type folders struct {
 type folder struct{ path, device string }
 
 func newFolders(procfs string) *folders {
-	return &folders{procfs: procfs, find: find, calls: untrusted.NewCalls(folderPatience, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
+	return &folders{procfs: procfs, find: find, calls: untrusted.NewCalls(folderTimeout, folderHanging), late: map[string]bool{}, known: map[string]folder{}}
 }
 
 // locate replaces i's folder by the folder on the host with all links followed, if that determines where the volume is.
@@ -72,7 +72,7 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 // the error.
 func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
-	late := f.late[m.Point] || time.Since(f.began) > foldersPatience
+	late := f.late[m.Point] || time.Since(f.began) > foldersTimeout
 	err = untrusted.ErrUnanswered
 	if !late {
 		err = f.calls.DoFor(m.Point, path, func() error {

@@ -26,7 +26,8 @@ func rooted(t *testing.T, proc string) {
 	}
 }
 
-func patient(n *Node) *Node {
+// withLongTimeout has finding a folder take up to a minute.
+func withLongTimeout(n *Node) *Node {
 	n.folders.calls = untrusted.NewCalls(time.Minute, 8)
 	return n
 }
@@ -36,7 +37,7 @@ func patient(n *Node) *Node {
 func TestFolderWithLinks(t *testing.T) {
 	proc, sys := machine(t)
 	rooted(t, proc)
-	found, err := patient(NewNode(proc, sys, fixed{identities: []Identity{
+	found, err := withLongTimeout(NewNode(proc, sys, fixed{identities: []Identity{
 		{Volume: "used", Directory: "/links/one", InUse: true},
 		{Volume: "elsewhere", Directory: "/links/../links/one/", InUse: true, elsewhere: true}, // its links are not followed
 		{Volume: "named", Directory: "/links/one"},
@@ -81,7 +82,7 @@ func TestFolderHung(t *testing.T) {
 			t.Errorf("found %q, %v; want %q and %q", got, err, want, trouble)
 		}
 	}
-	patient(n)
+	withLongTimeout(n)
 	is("linked=/srv/local/one one=/srv/local/one", "")
 	hung, release := untrustedtest.HungMount(t)
 	link := filepath.Join(proc, "1", "root")
@@ -98,10 +99,10 @@ func TestFolderHung(t *testing.T) {
 // A file system that hangs is queried once per look, and costs no volume on another one its place. A late answer counts
 // from then on.
 func TestFoldersOnAHungMount(t *testing.T) {
-	f, asked, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
+	f, queried, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
 	f.calls = untrusted.NewCalls(20*time.Millisecond, folderHanging)
 	f.find = func(_, path string) (folder, error) {
-		asked <- path
+		queried <- path
 		if within(path, "/data") {
 			<-hangs
 		}
@@ -123,11 +124,11 @@ func TestFoldersOnAHungMount(t *testing.T) {
 			t.Errorf("/srv/one: %+v, %v", at, err)
 		}
 	}
-	if n := len(asked); n != 1+3 {
+	if n := len(queried); n != 1+3 {
 		t.Errorf("queried %d times, want once for the mount that hangs, and three times for the other one", n)
 	}
 	close(hangs)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		f.begin([]Identity{{Directory: "/data/0"}})
 		at, _, err := f.locate(Identity{Directory: "/data/0"}, tables)
 		if err == nil && at.Directory != "/data/0/found" {
@@ -139,10 +140,10 @@ func TestFoldersOnAHungMount(t *testing.T) {
 
 // All folders of a look together have a timeout, even if each of them is just in time.
 func TestFoldersTogether(t *testing.T) {
-	f, asked := newFolders(""), 0
+	f, queried := newFolders(""), 0
 	f.find = func(_, path string) (folder, error) {
-		asked++
-		f.began = f.began.Add(-foldersPatience / 2)
+		queried++
+		f.began = f.began.Add(-foldersTimeout / 2)
 		return folder{path: path}, nil
 	}
 	tables := read(t, others(t))
@@ -150,7 +151,7 @@ func TestFoldersTogether(t *testing.T) {
 	for i := range 10 {
 		f.locate(Identity{Directory: fmt.Sprint("/srv/", i)}, tables)
 	}
-	if asked > 3 {
-		t.Errorf("%d folders were queried in twice the time", asked)
+	if queried > 3 {
+		t.Errorf("%d folders were queried in twice the time", queried)
 	}
 }

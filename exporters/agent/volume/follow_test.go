@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 	n.Start(t.Context(), calls())
 	known := func(want string) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			found, err := n.Known()
 			var got []string
 			for _, f := range found {
@@ -75,15 +75,15 @@ func TestWatchMounts(t *testing.T) {
 		close(ended)
 	}()
 	dir := t.TempDir()
-	deadline := time.After(testkit.Patience)
+	deadline := time.After(testkit.DefaultTimeout)
 	// Until the watch has begun nothing receives the signal.
-	for told := false; !told; {
+	for reported := false; !reported; {
 		if err := errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), unix.Unmount(dir, 0)); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-changed:
-			told = true
+			reported = true
 		case <-time.After(10 * time.Millisecond):
 		case <-deadline:
 			t.Fatal("a mount is not reported")
@@ -92,7 +92,7 @@ func TestWatchMounts(t *testing.T) {
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("the watch does not end")
 	}
 }
@@ -101,9 +101,9 @@ func TestWatchMounts(t *testing.T) {
 func TestFollowHung(t *testing.T) {
 	proc, sys := machine(t)
 	n := NewNode(proc, sys, fixed{identities: []Identity{{Volume: "one", Directory: "/srv/local/one"}}})
-	impatient := untrusted.NewCalls(50*time.Millisecond, 8)
-	testkit.Eventually(t, testkit.Patience, func() error {
-		n.refresh(impatient, true)
+	shortTimeout := untrusted.NewCalls(50*time.Millisecond, 8)
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		n.refresh(shortTimeout, true)
 		found, err := n.Known()
 		if len(found) != 1 {
 			return fmt.Errorf("known are %v, %v", found, err)
@@ -116,10 +116,10 @@ func TestFollowHung(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		n.refresh(impatient, true)
+		n.refresh(shortTimeout, true)
 	}
-	if found, err := n.Known(); len(found) != 1 || err != nil || impatient.Hanging() != 1 {
-		t.Errorf("known are %v, %v; %d calls hang", found, err, impatient.Hanging())
+	if found, err := n.Known(); len(found) != 1 || err != nil || shortTimeout.Hanging() != 1 {
+		t.Errorf("known are %v, %v; %d calls hang", found, err, shortTimeout.Hanging())
 	}
 	old := *n.known.Load()
 	old.at = old.at.Add(-2 * staleAfter)
@@ -155,7 +155,7 @@ func TestFollowLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if found, err := n.Known(); len(found) != 1 || err != nil {
 			return fmt.Errorf("known are %v, %v", found, err)
 		}

@@ -32,7 +32,7 @@ type loops struct {
 }
 
 func newLoops() *loops {
-	return &loops{calls: untrusted.NewCalls(folderPatience, folderHanging), status: loopStatus, known: map[string]loopFile{}}
+	return &loops{calls: untrusted.NewCalls(folderTimeout, folderHanging), status: loopStatus, known: map[string]loopFile{}}
 }
 
 // ask returns the file of a loop device.

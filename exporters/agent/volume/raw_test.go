@@ -36,7 +36,7 @@ func TestRawBlock(t *testing.T) {
 		os.Symlink("../dev/raw", filepath.Join(root, "links/raw"))); err != nil {
 		t.Fatal(err)
 	}
-	n := patient(NewNode(proc, sys, fixed{identities: []Identity{
+	n := withLongTimeout(NewNode(proc, sys, fixed{identities: []Identity{
 		{Volume: "by-path", Kubelet: "pvc-1", Plugin: localPlugin, Directory: "/dev/raw"},
 		{Volume: "by-link", Kubelet: "pvc-2", Plugin: localPlugin, Directory: "/links/raw"},
 		{Volume: "csi", Kubelet: "pvc-7", Plugin: csiPlugin},

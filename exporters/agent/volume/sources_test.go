@@ -77,7 +77,7 @@ type podsOf struct {
 	proc                   string
 	claims                 map[string]bool
 	unread, unknown, lines int
-	asked                  []int
+	queried                []int
 }
 
 func (p *podsOf) Claims() map[string]bool { return p.claims }
@@ -85,7 +85,7 @@ func (p *podsOf) Claims() map[string]bool { return p.claims }
 func (p *podsOf) Walk() *pod.Walk { return pod.NewWalk(p.proc) }
 
 func (p *podsOf) Strays(pids []int) (int, int, int) {
-	p.asked = pids
+	p.queried = pids
 	return p.unread, p.unknown, p.lines
 }
 

@@ -42,7 +42,7 @@ func TestLookThatHangs(t *testing.T) {
 		t.Errorf("another path gives %q, %v", disk, err)
 	}
 	close(gate)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if disk, err := l.get("hangs", hangs); disk != "sda" || err != nil {
 			return fmt.Errorf("after it answered: %q, %w", disk, err)
 		}
@@ -77,7 +77,7 @@ func TestLooksAreBounded(t *testing.T) {
 // Many paths that answer are all known soon, though only some are looked at a time.
 func TestManyLooks(t *testing.T) {
 	var l looks
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var missing error
 		for i := range 100 * maxUnderWay {
 			if result, err := l.get(fmt.Sprint(i), func() (string, error) { return fmt.Sprint(i), nil }); err != nil || result != fmt.Sprint(i) {

@@ -151,7 +151,7 @@ func TestRightsAreWithdrawn(t *testing.T) {
 	if !c.Synced(t.Context(), "goods", "wares") {
 		t.Fatal("not synced")
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, k := range c.kinds {
@@ -166,7 +166,7 @@ func TestRightsAreWithdrawn(t *testing.T) {
 		t.Fatalf("a quiet watch is an error: %v", err)
 	}
 	a.forbid("wares")
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.kinds["wares"].errors["forbidden"] == 0 || c.kinds["goods"].health.watching.IsZero() {
@@ -185,7 +185,7 @@ func TestRightsAreWithdrawn(t *testing.T) {
 		t.Errorf("the other kind: %v", err)
 	}
 	a.forbid()
-	testkit.Eventually(t, testkit.Patience, func() error { return update(c) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return update(c) })
 }
 
 // A kind that was forbidden from the start is an error at once, and holds up no other.

@@ -36,8 +36,8 @@ type server struct {
 	short   bool
 	changes chan string
 	// ended is how many watches have ended.
-	ended int
-	asked []string
+	ended    int
+	requests []string
 }
 
 func startServer(t *testing.T, s *server) *Objects {
@@ -68,7 +68,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := r.URL.Query()
-	s.asked = append(s.asked, r.URL.String())
+	s.requests = append(s.requests, r.URL.String())
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	w.Header().Set("Content-Type", "application/json")
 	switch {
@@ -141,7 +141,7 @@ func things(versions ...string) Kind {
 // have waits until the things of these names are known, and no others.
 func have(t *testing.T, c *Objects, want ...string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var got []string
 		for name := range All[*thing](c, "things") {
 			got = append(got, name)
@@ -177,7 +177,7 @@ func TestListsAndChanges(t *testing.T) {
 			have(t, c, "a", "d", "e", "f")
 			// The watch ends behind the bookmark, which a broken connection may lose. Objects that it received now would be lost.
 			s.changes <- watchEnds
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.ended == 0 {
@@ -196,17 +196,17 @@ func TestListsAndChanges(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			last := 0
-			for i, asked := range s.asked {
-				streamed := strings.Contains(asked, "sendInitialEvents")
-				if !strings.Contains(asked, "watch=true") && !strings.Contains(asked, "limit=") || streamed && i > 0 && !s.streams {
-					t.Errorf("the request is %s", asked)
+			for i, request := range s.requests {
+				streamed := strings.Contains(request, "sendInitialEvents")
+				if !strings.Contains(request, "watch=true") && !strings.Contains(request, "limit=") || streamed && i > 0 && !s.streams {
+					t.Errorf("the request is %s", request)
 				}
-				if strings.Contains(asked, "resourceVersion=11") {
+				if strings.Contains(request, "resourceVersion=11") {
 					last = i
 				}
 			}
 			if last == 0 {
-				t.Errorf("no watch goes on from the last bookmark: %q", s.asked)
+				t.Errorf("no watch goes on from the last bookmark: %q", s.requests)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestVersions(t *testing.T) {
 			s.mu.Unlock()
 			s.CloseClientConnections()
 			have(t, c, "a")
-			testkit.Eventually(t, testkit.Patience, func() error { return c.Err("things") })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return c.Err("things") })
 		})
 	}
 }
@@ -334,8 +334,8 @@ func TestSelect(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, want := range []string{"labelSelector=of+in+%28x%29", "labelSelector=of+in+%28x%2Cy%29"} {
-		if len(s.asked) != 2 || !strings.Contains(s.asked[i], want) {
-			t.Errorf("the requests are %q, want %s", s.asked, want)
+		if len(s.requests) != 2 || !strings.Contains(s.requests[i], want) {
+			t.Errorf("the requests are %q, want %s", s.requests, want)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func TestShortWatches(t *testing.T) {
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if n := c.kinds["things"].errors["other"]; n < 2 {
@@ -362,7 +362,7 @@ func TestShortWatches(t *testing.T) {
 	defer s.mu.Unlock()
 	took := time.Since(began)
 	// A list that is streamed, one that is not, and few watches, each with a pause after it.
-	if n := len(s.asked); n > 6+int(took/backoff().Duration) {
-		t.Errorf("%d requests in %v: %q", n, took, s.asked)
+	if n := len(s.requests); n > 6+int(took/backoff().Duration) {
+		t.Errorf("%d requests in %v: %q", n, took, s.requests)
 	}
 }

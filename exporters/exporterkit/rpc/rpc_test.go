@@ -47,7 +47,7 @@ func TestServerIsLookedForSoon(t *testing.T) {
 	}
 	defer conn.Close()
 	var at []time.Time
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if conn.Invoke(ctx, "/none/None", &emptypb.Empty{}, &emptypb.Empty{}) == nil {

@@ -43,14 +43,14 @@ func fake(t *testing.T, directory string, edits map[string]string) CLI {
 	if err := os.WriteFile(program, []byte(replay), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return CLI{Command: program, Timeout: testkit.Patience}
+	return CLI{Command: program, Timeout: testkit.DefaultTimeout}
 }
 
 // polled is a collector that has polled once.
 func polled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Registry) {
 	t.Helper()
 	g, r := unpolled(t, cli, bricks)
-	g.poll(context.Background(), testkit.Patience)
+	g.poll(context.Background(), testkit.DefaultTimeout)
 	return g, r
 }
 
@@ -58,7 +58,7 @@ func unpolled(t *testing.T, cli CLI, bricks string) (*Gluster, *prometheus.Regis
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	g := New(Options{Log: log, CLI: cli, Node: "n1", Bricks: bricks, Interval: time.Minute, ProcFS: "/proc", SysFS: "/sys", RootFS: t.TempDir()})
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("gluster", g)
 	r := prometheus.NewRegistry()
 	r.MustRegister(set)

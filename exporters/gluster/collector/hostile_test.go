@@ -49,7 +49,7 @@ func TestProgramEndsWithItsChildren(t *testing.T) {
 		ended <- err
 	}()
 	var pid string
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text, err := os.ReadFile(noted)
 		pid = strings.TrimSpace(string(text))
 		return err
@@ -60,10 +60,10 @@ func TestProgramEndsWithItsChildren(t *testing.T) {
 		if err == nil {
 			t.Error("no error")
 		}
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("the call does not return")
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 		if err == nil && !strings.Contains(string(stat), ") Z ") {
 			return fmt.Errorf("its child still runs: %s", stat)

@@ -36,7 +36,7 @@ func TestBricksAreShownBeforeTheirVolumesAnswer(t *testing.T) {
 		defer close(ended)
 		g.poll(ctx, time.Minute)
 	}()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text := exposition.Text(t, r)
 		for _, want := range []string{"plumbline_gluster_brick_up{", "plumbline_gluster_last_poll_timestamp_seconds ", "plumbline_gluster_up 1\n"} {
 			if !strings.Contains(text, "\n"+want) {
@@ -50,7 +50,7 @@ func TestBricksAreShownBeforeTheirVolumesAnswer(t *testing.T) {
 }
 
 // A poll whose time is over goes on the next time where it stopped, so that no volume is left out for good.
-func TestVolumesAreAskedInTurn(t *testing.T) {
+func TestVolumesAreQueriedInTurn(t *testing.T) {
 	info, err := os.ReadFile(filepath.Join("testdata", "healthy", "volume-info.xml"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestLockIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := filepath.Join(t.TempDir(), "calls")
-			ask := func(refusals int, pause time.Duration) error {
+			query := func(refusals int, pause time.Duration) error {
 				t.Helper()
 				if err := os.WriteFile(calls, nil, 0o600); err != nil {
 					t.Fatal(err)
@@ -147,13 +147,13 @@ func TestLockIsHeld(t *testing.T) {
 					calls, calls, refusals, refusal))}
 				return cli.query(t.Context(), &poolList{}, "pool", "list")
 			}
-			if err := ask(1, time.Millisecond); err != nil {
+			if err := query(1, time.Millisecond); err != nil {
 				t.Errorf("held once: %v", err)
 			}
-			if err := ask(1, 0); err == nil {
+			if err := query(1, 0); err == nil {
 				t.Error("tried again without a pause")
 			}
-			if err := ask(2, time.Millisecond); err == nil {
+			if err := query(2, time.Millisecond); err == nil {
 				t.Error("held twice, and no error")
 			}
 		})

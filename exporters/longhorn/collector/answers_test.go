@@ -89,7 +89,7 @@ func TestWrongAnswers(t *testing.T) {
 				Replicas: []ReplicaTarget{{Name: "r1", Address: f.address}}})
 			want := maps.Clone(right)
 			maps.Copy(want, test.want)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				s, _ := w.scrape()
 				if got := s[`plumbline_longhorn_poll_errors_total{reason="answer",volume="vol"}`] > 0; got != test.errors {
 					return fmt.Errorf("wrong answer counted: %t, want %t", got, test.errors)
@@ -118,7 +118,7 @@ func TestV2(t *testing.T) {
 	w := exporterFor(t, quick, Target{Volume: "vol", EngineName: "vol-e-0", Backend: BackendV2, Manager: f.address,
 		Replicas: []ReplicaTarget{{Name: "vol-r-a", Address: "10.0.0.1:20001"}, {Name: "vol-r-b", Address: "10.0.0.2:20001"}}})
 	var s samples
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ = w.scrape()
 		if s[`plumbline_longhorn_engine_sampled_writes_total{volume="vol"}`] == 0 || s[`plumbline_longhorn_replica_sampled_writes_total{replica="vol-r-b",volume="vol"}`] == 0 {
 			return fmt.Errorf("no writes counted yet")
@@ -148,7 +148,7 @@ func TestV2(t *testing.T) {
 		f.lvols, f.engine = maps.Clone(f.lvols), &spdkrpc.Engine{Name: "gone"}
 		delete(f.lvols, "vol-r-b")
 	})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{
 			`plumbline_longhorn_engine_up{volume="vol"}`:                            0,

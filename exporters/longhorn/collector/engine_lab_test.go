@@ -20,12 +20,12 @@ func TestCountersAgreeWithFio(t *testing.T) {
 	l := newLab(t, 3)
 	file := l.Bridge()
 	w := exporterFor(t, Poll{EngineInterval: 800 * time.Millisecond, StateInterval: 1 * time.Second, Timeout: 5 * time.Second}, l.target())
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.Name): 1})
 	})
 	// A window that a busy machine comes too late for is missing in the counters: then all is measured again.
-	testkit.Eventually(t, testkit.Patience, func() error { return w.countLoad(l, file) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return w.countLoad(l, file) })
 }
 
 // countLoad has fio use the volume, and returns an error if the counters of that differ from fio's.
@@ -86,12 +86,12 @@ func TestFaultsAreSeen(t *testing.T) {
 	seen := func(what string, values map[string]float64) {
 		t.Helper()
 		start := time.Now()
-		testkit.Eventually(t, testkit.Patience, func() error { s, _ := w.scrape(); return s.want(values) })
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error { s, _ := w.scrape(); return s.want(values) })
 		t.Logf("%s: seen after %s", what, time.Since(start).Round(10*time.Millisecond))
 	}
 	seen("start", map[string]float64{healthy: 3, mode(0, "RW"): 1, mode(2, "RW"): 1, up(2): 1, volume("plumbline_longhorn_engine_up"): 1})
 	var s samples
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ = w.scrape()
 		head := s[fmt.Sprintf("plumbline_longhorn_replica_head_bytes{replica=%q,volume=%q}", l.Replicas[0].Name, l.Name)]
 		if head < rig.VolumeSize {
@@ -110,7 +110,7 @@ func TestFaultsAreSeen(t *testing.T) {
 	w.fleet.Set(t.Context(), []Target{l.target()})
 	l.Control("add-replica", "--size", fmt.Sprint(rig.VolumeSize), "--current-size", fmt.Sprint(rig.VolumeSize), "tcp://"+fresh.Address)
 	seen("rebuild", map[string]float64{healthy: 3, mode(3, "RW"): 1, volume("plumbline_longhorn_engine_rebuilds_total"): 1})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ = w.scrape()
 		progress := 0.0
 		for _, source := range l.Replicas[:2] {
@@ -155,7 +155,7 @@ func TestEngineOfAnotherVolume(t *testing.T) {
 	target.Volume, target.EngineName = "another", ""
 	w := exporterFor(t, quick, target)
 	identity := `plumbline_longhorn_poll_errors_total{reason="identity",volume="another"}`
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		if s[identity] == 0 {
 			return fmt.Errorf("no %s", identity)

@@ -39,7 +39,7 @@ func TestNodeIsAway(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("volume", NewVolumes(o))
 	set.Add("node", NewNodes(o))
 	registry.MustRegister(set)
@@ -122,7 +122,7 @@ func TestSelectedObjects(t *testing.T) {
 	go cluster.Feed(t.Context(), fleet)
 	is := func(what string, attached int) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			have := map[string]int{"engines": len(all[*engineObject](cluster, "engines")), "replicas": len(all[*replicaObject](cluster, "replicas")),
 				elsewhere: len(all[*replicaObject](cluster, elsewhere)), "instancemanagers": len(all[*managerObject](cluster, "instancemanagers"))}
 			want := map[string]int{"engines": attached, "replicas": 9, elsewhere: 3 * attached, "instancemanagers": 1}

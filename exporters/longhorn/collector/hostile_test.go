@@ -68,7 +68,7 @@ func TestHostilePeers(t *testing.T) {
 			good.metrics, good.volume = &enginerpc.Metrics{}, &enginerpc.Volume{Name: "good", Size: 1 << 30}
 			w := exporterFor(t, quick, Target{Volume: "good", Engine: good.address, Backend: BackendV1},
 				Target{Volume: "bad", Engine: peer(t, serve), Backend: BackendV1})
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				s, _ := w.scrape()
 				counted := 0.0
 				for _, reason := range reasons {

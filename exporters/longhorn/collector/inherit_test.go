@@ -49,7 +49,7 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 			target := Target{Volume: "vol", Engine: f.address, Backend: BackendV1, Replicas: []ReplicaTarget{first}}
 			target.Replicas[0].Address = f.address
 			w := exporterFor(t, quick, target)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				s, _ := w.scrape()
 				return s.want(known)
 			})
@@ -58,7 +58,7 @@ func TestChangedTargetHasNoGap(t *testing.T) {
 			target.Replicas = append([]ReplicaTarget(nil), target.Replicas...)
 			test.change(&target)
 			w.fleet.Set(t.Context(), []Target{target})
-			testkit.Eventually(t, testkit.Patience, func() error { // a poller that cannot connect reports it when it runs
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { // a poller that cannot connect reports it when it runs
 				s, _ := w.scrape()
 				return s.want(test.want)
 			})
@@ -86,7 +86,7 @@ func TestReplicaAtAnotherAddressIsPolledOnce(t *testing.T) {
 	}
 	polls := func(want ...string) {
 		t.Helper()
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if got := polled(); !slices.Equal(got, want) {
 				return fmt.Errorf("polled are %v, want %v", got, want)
 			}

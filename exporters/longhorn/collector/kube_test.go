@@ -72,7 +72,7 @@ func TestObjects(t *testing.T) {
 			twin := objects[i].DeepCopy()
 			twin.SetName(targets[0].EngineName + "-twin")
 			server.Apply(twin)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if e := all[*engineObject](cluster, "engines")[twin.GetName()]; e == nil || e.Status.CurrentState != "running" {
 					return fmt.Errorf("the second engine is not seen to run")
 				}
@@ -88,7 +88,7 @@ func TestObjects(t *testing.T) {
 			name := volume.GetName()
 			set(t, volume, "healthy", "status", "robustness")
 			server.Apply(volume)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				return gather(t, registry).want(map[string]float64{
 					fmt.Sprintf("plumbline_longhorn_volume_robustness{robustness=%q,volume=%q}", "healthy", name):  1,
 					fmt.Sprintf("plumbline_longhorn_volume_robustness{robustness=%q,volume=%q}", "degraded", name): 0,
@@ -96,7 +96,7 @@ func TestObjects(t *testing.T) {
 				})
 			})
 			server.Delete(volume)
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				for series := range gather(t, registry) {
 					if strings.HasPrefix(series, "plumbline_longhorn_volume_") && strings.Contains(series, fmt.Sprintf("volume=%q", name)) {
 						return fmt.Errorf("%s is still there", series)
@@ -127,7 +127,7 @@ func TestWatchExpiresAndServerIsAway(t *testing.T) {
 	proxy.expireNext("volumes")
 	set(t, objects[1], "deleting", "status", "state")
 	server.Apply(objects[1])
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s := gather(t, registry)
 		if s[expired] == 0 {
 			return fmt.Errorf("%s is 0", expired)
@@ -138,7 +138,7 @@ func TestWatchExpiresAndServerIsAway(t *testing.T) {
 	proxy.away(true)
 	set(t, objects[1], "attaching", "status", "state")
 	server.Apply(objects[1])
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s := gather(t, registry)
 		if s[`plumbline_kubernetes_errors_total{reason="other",resource="volumes"}`] == 0 {
 			return fmt.Errorf("no error counted while the server is away")
@@ -146,7 +146,7 @@ func TestWatchExpiresAndServerIsAway(t *testing.T) {
 		return s.want(map[string]float64{state("pvc-4", "deleting"): 1, state("pvc-3", "attached"): 1})
 	})
 	proxy.away(false)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		return gather(t, registry).want(map[string]float64{state("pvc-4", "attaching"): 1})
 	})
 }
@@ -166,7 +166,7 @@ func TestUnreadableObject(t *testing.T) {
 	set(t, bad, "three", "spec", "numberOfReplicas")
 	cluster.Put("volumes", bad)
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
 	registry.MustRegister(set)
@@ -200,7 +200,7 @@ func TestOddVolume(t *testing.T) {
 		}
 	}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
 	registry.MustRegister(set)
@@ -244,7 +244,7 @@ func TestObjectAboveItsBounds(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	set.Add("volume", NewVolumes(o))
 	set.Add("node", NewNodes(o))
@@ -280,7 +280,7 @@ func observe(t *testing.T, server *kubetest.Server, node string) (*Cluster, *pro
 		t.Fatal(err)
 	}
 	o := Options{Log: log, Node: "none", ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster, Fleet: NewFleet(FleetOptions{Log: log})}
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	for _, e := range All() {
 		set.Add(e.Name, e.New(o))
@@ -301,7 +301,7 @@ func awaitObjects(t *testing.T, registry *prometheus.Registry, objects []*unstru
 	manager, _, _ := unstructured.NestedString(last.Object, "status", "currentState")
 	want[fmt.Sprintf("plumbline_longhorn_instance_manager_running{data_engine=%q,instance_manager=%q,node=%q}",
 		field(last, "spec", "dataEngine"), last.GetName(), field(last, "spec", "nodeID"))] = truth(manager == "running")
-	testkit.Eventually(t, testkit.Patience, func() error { return gather(t, registry).want(want) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return gather(t, registry).want(want) })
 }
 
 func field(o *unstructured.Unstructured, path ...string) string {

@@ -58,7 +58,7 @@ func TestForbiddenKinds(t *testing.T) {
 	go cluster.Feed(t.Context(), fleet)
 	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster, Fleet: fleet}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	for _, e := range All() {
 		set.Add(e.Name, e.New(o))
@@ -67,7 +67,7 @@ func TestForbiddenKinds(t *testing.T) {
 	success := func(collector string) string {
 		return fmt.Sprintf("plumbline_scrape_collector_success{collector=%q}", collector)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		return gather(t, registry).want(map[string]float64{
 			`plumbline_longhorn_engine_up{volume="pvc-3"}`: 0,
 			success("kubernetes"):                          0, success("volume"): 0, success("node"): 0, success("replica"): 0, success("engine"): 1,

@@ -69,7 +69,7 @@ func exporterWithTLS(t *testing.T, poll Poll, config *tls.Config, targets ...Tar
 	ctx, cancel := context.WithCancel(context.Background())
 	w.fleet = NewFleet(FleetOptions{Log: log, Poll: poll, Engines: true, Replicas: true, TLS: config})
 	o := Options{Log: log, Node: "node-a", ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Fleet: w.fleet}
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	for _, e := range All() {
 		if e.Name == "engine" || e.Name == "replica" {
 			set.Add(e.Name, e.New(o))

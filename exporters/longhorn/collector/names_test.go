@@ -47,10 +47,10 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 		t.Helper()
 		select {
 		case <-w.fleet.list()[0].asked:
-		case <-time.After(testkit.Patience):
+		case <-time.After(testkit.DefaultTimeout):
 			t.Fatalf("%s: no request was made", what)
 		}
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			s, _ := w.scrape()
 			return s.want(want)
 		})
@@ -68,7 +68,7 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 }
 
 // An engine that was not queried yet is not reported as down.
-func TestEngineIsNotAskedYet(t *testing.T) {
+func TestEngineIsNotQueriedYet(t *testing.T) {
 	w := exporterFor(t, Poll{EngineInterval: 1 << 60, StateInterval: 1 << 60, Timeout: time.Second}, Target{Volume: "vol", Engine: "127.0.0.1:1", Backend: BackendV1})
 	s, _ := w.scrape()
 	if err := s.want(map[string]float64{
@@ -156,7 +156,7 @@ func TestReplicasOfAMovingVolume(t *testing.T) {
 		t.Errorf("the replicas with a place are %v", placed)
 	}
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(slog.New(slog.DiscardHandler), testkit.DefaultTimeout)
 	set.Add("volume", NewVolumes(Options{Cluster: cluster}))
 	registry.MustRegister(set)
 	if err := gather(t, registry).want(map[string]float64{

@@ -46,7 +46,7 @@ func TestEngineThroughProxy(t *testing.T) {
 	w := exporterWithTLS(t, quick, config, target)
 	up := fmt.Sprintf("plumbline_longhorn_engine_up{volume=%q}", l.Name)
 	healthy := fmt.Sprintf("plumbline_volume_healthy_replicas{backend=%q,volume=%q}", BackendV1, l.Name)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{up: 1, healthy: 2,
 			fmt.Sprintf("plumbline_longhorn_engine_size_bytes{volume=%q}", l.Name): rig.VolumeSize})
@@ -55,7 +55,7 @@ func TestEngineThroughProxy(t *testing.T) {
 	authority.issue(t, manager, time.Now().Add(-time.Minute))
 	w.fleet.Set(t.Context(), nil) // ends the connection; the next one meets the expired certificate
 	w.fleet.Set(t.Context(), []Target{target})
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		if s[fmt.Sprintf("plumbline_longhorn_poll_errors_total{reason=%q,volume=%q}", "tls", l.Name)] == 0 {
 			return fmt.Errorf("the expired certificate is not counted")
@@ -63,7 +63,7 @@ func TestEngineThroughProxy(t *testing.T) {
 		return s.want(map[string]float64{up: 0, healthy: math.NaN()})
 	})
 	authority.issue(t, manager, time.Now().Add(time.Hour))
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{up: 1, healthy: 2})
 	})

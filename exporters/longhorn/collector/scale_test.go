@@ -75,7 +75,7 @@ func TestThousandVolumes(t *testing.T) {
 		Poll: Poll{EngineInterval: 800 * time.Millisecond, StateInterval: 5 * time.Second, Timeout: 5 * time.Second}})
 	defer func() { fleet.Set(ctx, nil) }()
 	o := Options{Log: log, ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster, Fleet: fleet}
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("kubernetes", cluster)
 	for _, e := range All() {
 		set.Add(e.Name, e.New(o))
@@ -87,7 +87,7 @@ func TestThousandVolumes(t *testing.T) {
 	}
 	go cluster.Feed(ctx, fleet)
 	series := 0
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s := gather(t, registry)
 		up, placed := 0, 0
 		for name, value := range s {
@@ -121,10 +121,10 @@ func TestThousandVolumes(t *testing.T) {
 		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
-	asked := cluster.Requests() - requests
+	requested := cluster.Requests() - requests
 	// A watch is renewed now and then; a scrape or a volume must cause no requests.
-	if asked > 10 {
-		t.Errorf("%d requests to the API server in 50 scrapes", asked)
+	if requested > 10 {
+		t.Errorf("%d requests to the API server in 50 scrapes", requested)
 	}
 	calls := 0
 	for _, m := range managers {
@@ -134,11 +134,11 @@ func TestThousandVolumes(t *testing.T) {
 	}
 	t.Logf("%d volumes of 3 replicas: %d series (%.0f a volume), scrape p50 %s p99 %s, heap +%d MiB; %d requests to the API server up to the first complete scrape, %d in the %s of 50 scrapes; %d calls to instance managers",
 		volumes, series, float64(series)/volumes, took[len(took)/2], took[len(took)*99/100], (heap()-before)>>20,
-		requests, asked, time.Since(began).Round(time.Second), calls)
+		requests, requested, time.Since(began).Round(time.Second), calls)
 	file.Add("Scale: longhorn_exporter", fmt.Sprintf("%d volumes of 3 replicas on %d nodes", volumes, nodes), "series", fmt.Sprint(series),
 		"a volume", fmt.Sprintf("%.0f", float64(series)/volumes), "scrape p50", took[len(took)/2].Round(time.Millisecond).String(),
 		"scrape p99", took[len(took)*99/100].Round(time.Millisecond).String(), "heap", fmt.Sprintf("%d MiB", (heap()-before)>>20),
-		"API requests in 50 scrapes", fmt.Sprint(asked))
+		"API requests in 50 scrapes", fmt.Sprint(requested))
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}

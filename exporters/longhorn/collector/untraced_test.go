@@ -21,7 +21,7 @@ func TestUntraceableDirectory(t *testing.T) {
 		{Name: "whole", Address: "127.0.0.4:1", Directory: "/dev/nvme1n1"},
 	}})
 	info := `plumbline_volume_replica_info{address="127.0.0.%d:1",backend="longhorn-v1",device=%q,node="node-a",replica=%q,volume="vol"}`
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, _ := w.scrape()
 		return s.want(map[string]float64{
 			fmt.Sprintf(info, 1, "", "lost"):                          1,
@@ -44,10 +44,10 @@ func TestUntraceableDisk(t *testing.T) {
 	cluster.Put("nodes", &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "node-a"},
 		"status": map[string]any{"diskStatus": map[string]any{"lost": map[string]any{"diskPath": "/no/such/directory"}, "bus": map[string]any{"diskPath": "0000:05:00.0"}, "empty": map[string]any{}}}}})
 	registry := prometheus.NewRegistry()
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add("node", NewNodes(Options{Log: log, Node: "node-a", ProcFS: "/proc", SysFS: "/sys", RootFS: "/", Cluster: cluster}))
 	registry.MustRegister(set)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		return gather(t, registry).want(map[string]float64{
 			`plumbline_longhorn_disk_scheduled_replicas{disk="lost",node="node-a"}`:  0,
 			`plumbline_longhorn_disk_scheduled_replicas{disk="empty",node="node-a"}`: 0,

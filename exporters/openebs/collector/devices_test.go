@@ -29,7 +29,7 @@ func TestDevicesOfNodeThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	registry := registryOf(t, ctx, Options{Log: slog.New(slog.DiscardHandler), RootFS: "/", Mayastor: f.url,
-		Interval: 50 * time.Millisecond, Timeout: testkit.Patience}, "mayastor")
+		Interval: 50 * time.Millisecond, Timeout: testkit.DefaultTimeout}, "mayastor")
 	const (
 		info = `plumbline_openebs_pool_info{backend="mayastor",device=`
 		disk = `disk="aio:///dev/disk/by-id/d1?blk_size=512",`
@@ -50,8 +50,8 @@ func TestDevicesArePending(t *testing.T) {
 	gate := make(chan struct{})
 	f.hang = gate
 	failed := make(chan error, 1)
-	d := newDevices(Options{Log: slog.New(slog.DiscardHandler), Timeout: testkit.Patience}, newRESTClient(f.url), func(err error) { failed <- err })
-	d.timeout = testkit.Patience
+	d := newDevices(Options{Log: slog.New(slog.DiscardHandler), Timeout: testkit.DefaultTimeout}, newRESTClient(f.url), func(err error) { failed <- err })
+	d.timeout = testkit.DefaultTimeout
 	var node restNode
 	if err := json.Unmarshal([]byte(`{"id":"node-1","state":{"status":"Online"}}`), &node); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDevicesArePending(t *testing.T) {
 		t.Errorf("a node whose list is under way: %q, %v", name, pending)
 	}
 	close(gate)
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if _, pending := d.name("node-1", ""); pending {
 			return errors.New("still pending")
 		}

@@ -20,7 +20,7 @@ import (
 // rises waits until one of the counters whose lines begin so is above 0.
 func rises(t *testing.T, gather func() string, counters ...string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for line := range strings.Lines(gather()) {
 			for _, c := range counters {
 				if strings.HasPrefix(line, c+" ") && !strings.HasSuffix(line, " 0\n") {
@@ -53,14 +53,14 @@ func TestHostileNames(t *testing.T) {
 
 // A server cannot send the exporter elsewhere.
 func TestNoRedirect(t *testing.T) {
-	var asked atomic.Int32
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	var requests atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	defer server.Close()
 	registry := mayastorRegistry(t, &fakeMayastor{url: server.URL}, "mayastor")
 	rises(t, func() string { return exposition.Text(t, registry) }, `plumbline_openebs_mayastor_errors_total{reason="status"}`)
-	if n := asked.Load(); n > 0 {
+	if n := requests.Load(); n > 0 {
 		t.Errorf("the other server got %d requests", n)
 	}
 }
@@ -95,7 +95,7 @@ func TestSlowServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(serve)
 			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-			registry := impatientRegistry(t, &fakeMayastor{url: server.URL}, time.Second, "mayastor")
+			registry := registryWithTimeout(t, &fakeMayastor{url: server.URL}, time.Second, "mayastor")
 			const counter = "plumbline_openebs_mayastor_errors_total"
 			rises(t, func() string { return exposition.Text(t, registry) }, counter+`{reason="timeout"}`, counter+`{reason="answer"}`, counter+`{reason="unavailable"}`)
 			await(t, registry, "plumbline_openebs_mayastor_up 0", `plumbline_scrape_collector_success{collector="mayastor"} 0`,
@@ -128,7 +128,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 		fmt.Fprintf(w, `{"entries":[%s],"next_token":%d}`, entries, pages.Add(1))
 	}))
 	defer server.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 	defer cancel()
 	good, bad, err := newRESTClient(server.URL).volumes(ctx)
 	if err == nil || reasonOf(err) != "answer" || len(good)+len(bad) > 0 {

@@ -101,7 +101,7 @@ func observe(t *testing.T, server *kubetest.Server, root string, f *fakeMayastor
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-a", RootFS: root, Interval: 50 * time.Millisecond, Timeout: testkit.Patience}
+	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-a", RootFS: root, Interval: 50 * time.Millisecond, Timeout: testkit.DefaultTimeout}
 	objects, err := kube.New(server.Config, o.Log)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func observe(t *testing.T, server *kubetest.Server, root string, f *fakeMayastor
 	if err := objects.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	connection := exporterkit.NewSetWithTimeout(o.Log, testkit.Patience)
+	connection := exporterkit.NewSetWithTimeout(o.Log, testkit.DefaultTimeout)
 	connection.Add("kubernetes", objects)
 	registry.MustRegister(connection)
 	return registry

@@ -77,10 +77,10 @@ func TestMayastorBadAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
-			registry := impatientRegistry(t, f, time.Second, "mayastor")
+			registry := registryWithTimeout(t, f, time.Second, "mayastor")
 			await(t, registry, volumeA)
 			f.set(func() { test.change(f) })
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				text := exposition.Text(t, registry)
 				if !strings.Contains(text, test.count+" ") || strings.Contains(text, test.count+" 0\n") {
 					return fmt.Errorf("%s did not rise", test.count)
@@ -131,7 +131,7 @@ func TestMayastorTargetIsDead(t *testing.T) {
 				await(t, registry, healthy+test.want, `plumbline_openebs_volume_target_info{backend="mayastor",node="node-1",volume="pvc-vol-a"} 1`)
 				return
 			}
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if strings.Contains(exposition.Text(t, registry), "\n"+healthy) {
 					return fmt.Errorf("%sis there", healthy)
 				}
@@ -175,7 +175,7 @@ func TestIOEngine(t *testing.T) {
 	good.mu.Lock()
 	good.stats[uri] = message(1, 10, 2, 400, 5, 512) // more done than there is
 	good.mu.Unlock()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if text := exposition.Text(t, registry); strings.Contains(text, "plumbline_openebs_rebuild_recovered_bytes{") {
 			return fmt.Errorf("a rebuild with more done than there is has a number")
 		}
@@ -243,11 +243,11 @@ func clone(v any) any {
 // mayastorRegistry runs one collector against a fake.
 func mayastorRegistry(t *testing.T, f *fakeMayastor, name string) *prometheus.Registry {
 	t.Helper()
-	return impatientRegistry(t, f, testkit.Patience, name)
+	return registryWithTimeout(t, f, testkit.DefaultTimeout, name)
 }
 
-// impatientRegistry is mayastorRegistry for a fake that does not answer in time.
-func impatientRegistry(t *testing.T, f *fakeMayastor, timeout time.Duration, name string) *prometheus.Registry {
+// registryWithTimeout is mayastorRegistry for a fake that does not answer in time.
+func registryWithTimeout(t *testing.T, f *fakeMayastor, timeout time.Duration, name string) *prometheus.Registry {
 	t.Helper()
 	o := Options{Log: slog.New(slog.DiscardHandler), Node: "node-1", RootFS: "/", Mayastor: f.url,
 		Interval: 50 * time.Millisecond, Timeout: timeout}
@@ -258,7 +258,7 @@ func impatientRegistry(t *testing.T, f *fakeMayastor, timeout time.Duration, nam
 
 func registryOf(t *testing.T, ctx context.Context, o Options, names ...string) *prometheus.Registry {
 	t.Helper()
-	set := exporterkit.NewSetWithTimeout(o.Log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(o.Log, testkit.DefaultTimeout)
 	for _, e := range All() {
 		for _, name := range names {
 			if e.Name != name {
@@ -279,7 +279,7 @@ func registryOf(t *testing.T, ctx context.Context, o Options, names ...string) *
 // await waits for lines, or beginnings of lines, in the exposition.
 func await(t *testing.T, registry *prometheus.Registry, lines ...string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		text := "\n" + exposition.Text(t, registry)
 		for _, line := range lines {
 			if !strings.Contains(text, "\n"+line) {

@@ -16,10 +16,10 @@ func FuzzVolumes(f *testing.F) {
 	f.Add([]byte(`{"entries":[],"next_token":1}`))
 	f.Add([]byte(`{"entries":null}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		asked := 0
+		requests := 0
 		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			// Pages may never end: that it gives up is what is tested.
-			if asked++; asked > 100 {
+			if requests++; requests > 100 {
 				t.Fatal("over 100 pages of one answer were requested")
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(answer)), Request: r, Header: http.Header{}}, nil

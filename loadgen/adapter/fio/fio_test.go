@@ -244,7 +244,7 @@ func TestFolderOfAnyName(t *testing.T) {
 	}
 }
 
-func TestFailureIsTold(t *testing.T) {
+func TestFailureIsReported(t *testing.T) {
 	tool, _, _, _ := newTool(t, Config{Path: testkit.Tool(t, "fio"), Directory: testdb.Folder(t), RW: "sideways", BlockSize: "8k",
 		Size: "1m", Engine: "libaio", IODepth: 1, Jobs: 1})
 	ended := tool.Once(t.Context())

@@ -154,7 +154,7 @@ type tables struct {
 
 // foreign returns an error if loadgen did not make the tables, and must not drop them for those of the requested scale;
 // 0: for any.
-func (t tables) foreign(asked int) error {
+func (t tables) foreign(requested int) error {
 	const instead = "take another database, or drop them (pgbench -i -I d)"
 	switch {
 	case !t.any || t.ours || t.making > 0 && (t.scale == 0 || t.scale == t.making):
@@ -162,10 +162,10 @@ func (t tables) foreign(asked int) error {
 	case t.scale == 0:
 		return fmt.Errorf("tables of pgbench exist, but not all of them with a primary key, and loadgen did not make them: their making may not be over, "+
 			"or was without that step (pgbench -i -I p does it); wait for its end, %s", instead)
-	case asked == 0:
+	case requested == 0:
 		return fmt.Errorf("pgbench's tables exist with scale %d, and loadgen did not make them, so that it does not make them afresh: %s", t.scale, instead)
 	}
-	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: set scale %[1]d, %[3]s", t.scale, asked, instead)
+	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: set scale %[1]d, %[3]s", t.scale, requested, instead)
 }
 
 // existing looks at the tables. pgbench makes the primary keys last, so they distinguish a complete set from the rest

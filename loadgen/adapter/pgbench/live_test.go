@@ -105,7 +105,7 @@ func TestKillLosesNothing(t *testing.T) {
 	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if r.tool.PID() != 0 {
 			return fmt.Errorf("pgbench still runs")
 		}
@@ -115,7 +115,7 @@ func TestKillLosesNothing(t *testing.T) {
 	if ended.Reason != metrics.Killed {
 		t.Errorf("ended for reason %q (%v), want %q", ended.Reason, ended.Err, metrics.Killed)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := r.db.Count("select count(*) from pg_stat_activity where application_name = 'pgbench'"); n > 0 {
 			return fmt.Errorf("%d connections of pgbench left", n)
 		}

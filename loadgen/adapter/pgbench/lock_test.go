@@ -52,9 +52,9 @@ func TestInitOfTwo(t *testing.T) {
 	first, second := tool(": >"+begun+"; read _ <"+gate), tool(": >"+again)
 	results := make(chan error, 2)
 	testload.Start(t, func(ctx context.Context) { results <- first.Init(ctx) })
-	testkit.Eventually(t, testkit.Patience, func() error { _, err := os.Stat(begun); return err })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { _, err := os.Stat(begun); return err })
 	testload.Start(t, func(ctx context.Context) { results <- second.Init(ctx) })
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := r.db.Count("select count(*) from pg_locks where locktype = 'advisory' and not granted"); n != 1 {
 			return fmt.Errorf("%d wait for a lock", n)
 		}
@@ -90,7 +90,7 @@ func TestLockOfTheDatabase(t *testing.T) {
 		return func(ctx context.Context) (adapter.Lock, error) { return adapter.PostgresLock(ctx, dsn, makingTable) }
 	}
 	alone := func(dsn string, do func(context.Context) error) error {
-		return adapter.Alone{Tool: "pgbench", Patience: 100 * time.Millisecond, Open: open(dsn), Log: slog.New(slog.DiscardHandler)}.Do(t.Context(), do)
+		return adapter.Alone{Tool: "pgbench", Timeout: 100 * time.Millisecond, Open: open(dsn), Log: slog.New(slog.DiscardHandler)}.Do(t.Context(), do)
 	}
 	nothing := func(context.Context) error { return nil }
 	err := alone(r.db.DSN(), func(context.Context) error {
@@ -117,7 +117,7 @@ func TestLockTakesNotTheOnlyConnection(t *testing.T) {
 	err := adapter.Alone{Tool: "pgbench", Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(ctx context.Context) (adapter.Lock, error) {
 		return adapter.PostgresLock(ctx, dsn, makingTable)
 	}}.Do(t.Context(), func(ctx context.Context) error {
-		testkit.Eventually(t, testkit.Patience, func() error { // the server notices the end of the lock's connection soon
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error { // the server notices the end of the lock's connection soon
 			c, err := adapter.Connect(ctx, dsn)
 			if err == nil {
 				err = c.Close(ctx)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// commentPatience is how long marks may take to change: MariaDB waits for whoever has a table open in a transaction,
+// commentTimeout is how long marks may take to change: MariaDB waits for whoever has a table open in a transaction,
 // for a day by default.
-const commentPatience = 10 * time.Second
+const commentTimeout = 10 * time.Second
 
 // noteChange writes to the marks on loadgen's tables that the test changes how many rows they have. They are then made
 // afresh for another test. It is called before the first run.
@@ -16,7 +16,7 @@ func (t *Tool) noteChange(ctx context.Context) {
 	if t.noted || !t.config.changes() {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, commentPatience)
+	limited, cancel := context.WithTimeout(ctx, commentTimeout)
 	defer cancel()
 	err := t.withDatabase(limited, func(ctx context.Context, db database) error {
 		there, err := t.config.Target.list(ctx, db)

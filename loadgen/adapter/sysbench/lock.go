@@ -15,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/loadgen/adapter"
 )
 
-// releasePatience is how long a server may take to give a lock back.
-const releasePatience = 10 * time.Second
+// releaseTimeout is how long a server may take to give a lock back.
+const releaseTimeout = 10 * time.Second
 
 // lock connects for the lock under which sysbench's tables are made in the database.
 func (t Target) lock(ctx context.Context) (adapter.Lock, error) {
@@ -76,7 +76,7 @@ func (l *mysqlLock) Database() string { return l.database }
 
 func (l *mysqlLock) Close() {
 	if l.c != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), releasePatience)
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		// So that the lock is free when this returns; the end of the connection gives it back as well.
 		_, _ = l.c.ExecContext(ctx, "do release_lock('"+l.name()+"')")

@@ -48,15 +48,15 @@ func TestInitOfTwo(t *testing.T) {
 			first, second := tool(": >"+begun+"; read _ <"+gate), tool(": >"+again)
 			results := make(chan error, 2)
 			testload.Start(t, func(ctx context.Context) { results <- first.Init(ctx) })
-			testkit.Eventually(t, testkit.Patience, func() error { _, err := os.Stat(begun); return err })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { _, err := os.Stat(begun); return err })
 			testload.Start(t, func(ctx context.Context) { results <- second.Init(ctx) })
-			testkit.Eventually(t, testkit.Patience, func() error {
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if n := count(waiting[engine]); n != 1 {
 					return fmt.Errorf("%d wait for a lock", n)
 				}
 				return nil
 			})
-			err := adapter.Alone{Tool: "sysbench", Patience: 100 * time.Millisecond, Open: target.lock, Log: slog.New(slog.DiscardHandler)}.
+			err := adapter.Alone{Tool: "sysbench", Timeout: 100 * time.Millisecond, Open: target.lock, Log: slog.New(slog.DiscardHandler)}.
 				Do(t.Context(), func(context.Context) error { t.Error("done beside the first"); return nil })
 			name := map[string]string{"postgres": "postgres", "mysql": "test"}[engine]
 			if err == nil || !strings.Contains(err.Error(), "another loadgen makes sysbench's tables in the database "+name+",") {
@@ -100,7 +100,7 @@ func TestInitOfNothing(t *testing.T) {
 			if got, err := lock.Take(t.Context(), 0); !got || err != nil {
 				t.Fatal(got, err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.DefaultTimeout)
 			defer cancel()
 			if err := tool.Init(ctx); err != nil {
 				t.Errorf("while another holds the lock: %v", err)

@@ -120,9 +120,9 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// tellWhy logs, if the test has failed, what sysbench's threads wait for in the kernel, and what the server does for
+// logWaits logs, if the test has failed, what sysbench's threads wait for in the kernel, and what the server does for
 // them.
-func (r *rig) tellWhy(t *testing.T, target Target) {
+func (r *rig) logWaits(t *testing.T, target Target) {
 	if !t.Failed() || r.tool.PID() == 0 {
 		return
 	}
@@ -178,7 +178,7 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 	r := newRig(t, target)
 	var ended adapter.Ended
 	stop := testload.Start(t, func(ctx context.Context) { ended = r.tool.Once(ctx) })
-	t.Cleanup(func() { r.tellWhy(t, target) }) // before the load is stopped
+	t.Cleanup(func() { r.logWaits(t, target) }) // before the load is stopped
 	testload.Measure(t, r.load, 120)
 	stop()
 	got, own := r.load.Tally(), r.tool.Total()
@@ -194,7 +194,7 @@ func live(t *testing.T, target Target, stopServer, startServer func()) {
 	}
 
 	stop = testload.Start(t, func(ctx context.Context) { r.supervisor.Run(ctx, r.tool.Once) })
-	t.Cleanup(func() { r.tellWhy(t, target) }) // before the load is stopped
+	t.Cleanup(func() { r.logWaits(t, target) }) // before the load is stopped
 	testload.Await(t, r.load, got.Completed+30)
 	before := r.load.Tally().Completed
 	if err := syscall.Kill(r.tool.PID(), syscall.SIGKILL); err != nil {

@@ -19,8 +19,8 @@ var (
 	errAtWork = errors.New("another loadgen is at work on it")
 	errOwner  = errors.New("its owner would change")
 
-	// patience is for how long another loadgen may be at work on a file.
-	patience = 10 * time.Second
+	// busyTimeout is for how long another loadgen may be at work on a file.
+	busyTimeout = 10 * time.Second
 )
 
 // pause is the time between two tries to make the temporary file.
@@ -36,7 +36,7 @@ func (p place) beside() (*os.File, error) {
 	if p.was == nil && p.mode == 0 {
 		mode = 0o666 // less the umask
 	}
-	for until := time.Now().Add(patience); ; time.Sleep(pause) {
+	for until := time.Now().Add(busyTimeout); ; time.Sleep(pause) {
 		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		switch {
 		case err == nil && locked(file):

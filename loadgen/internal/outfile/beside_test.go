@@ -92,8 +92,8 @@ func TestSomebodyElses(t *testing.T) {
 
 // While another loadgen is at work on a file it is waited for.
 func TestAtWork(t *testing.T) {
-	was := patience
-	defer func() { patience = was }()
+	was := busyTimeout
+	defer func() { busyTimeout = was }()
 	path, _ := old(t)
 	p, err := find(path)
 	if err != nil {
@@ -103,11 +103,11 @@ func TestAtWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patience = 0
+	busyTimeout = 0
 	if err := Write(path, writes("today")); !errors.Is(err, errAtWork) {
 		t.Errorf("it gave %v", err)
 	}
-	patience = time.Minute
+	busyTimeout = time.Minute
 	written := make(chan error, 1)
 	go func() { written <- Write(path, writes("today")) }()
 	if err := errors.Join(os.Rename(other.Name(), path), other.Close(), <-written); err != nil {

@@ -58,8 +58,8 @@ func TestAtWorkOnNFS(t *testing.T) {
 		}
 		return unix.Flock(fd, how)
 	})
-	was := patience
-	defer func() { patience = was }()
+	was := busyTimeout
+	defer func() { busyTimeout = was }()
 	path, beside := old(t)
 	p, err := find(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestAtWorkOnNFS(t *testing.T) {
 	if err := other.Chmod(0o400); err != nil {
 		t.Fatal(err)
 	}
-	patience = 0
+	busyTimeout = 0
 	if err := Write(path, writes("today")); !errors.Is(err, errAtWork) {
 		t.Errorf("it gave %v", err)
 	}
@@ -83,7 +83,7 @@ func TestAtWorkOnNFS(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	patience = time.Minute
+	busyTimeout = time.Minute
 	if err := Write(path, writes("today")); err != nil {
 		t.Fatal(err)
 	}

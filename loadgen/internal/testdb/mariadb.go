@@ -72,7 +72,7 @@ func (m *MariaDB) Start() {
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
-	testkit.Eventually(m.t, testkit.Patience, func() error {
+	testkit.Eventually(m.t, testkit.DefaultTimeout, func() error {
 		return m.try("root", "", "select 1")
 	})
 }
@@ -97,7 +97,7 @@ func (m *MariaDB) exec(user, database string, statements ...string) {
 }
 
 func (m *MariaDB) try(user, database, statement string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	db, err := sql.Open("mysql", m.dsn(user, database))
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *MariaDB) try(user, database, statement string) error {
 // Count returns the number a query answers with.
 func (m *MariaDB) Count(query string) int {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	db, err := sql.Open("mysql", m.DSN())
 	if err != nil {

@@ -74,7 +74,7 @@ func (p *Postgres) Start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	testkit.Eventually(p.t, testkit.Patience, func() error {
+	testkit.Eventually(p.t, testkit.DefaultTimeout, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		c, err := pgx.Connect(ctx, p.DSN())
@@ -104,7 +104,7 @@ func (p *Postgres) PID() int { return p.cmd.Process.Pid }
 // Count returns the number a query answers with.
 func (p *Postgres) Count(query string) int {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	c, err := pgx.Connect(ctx, p.DSN())
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *Postgres) Demand(role string) {
 // Exec runs a statement.
 func (p *Postgres) Exec(statement string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.DefaultTimeout)
 	defer cancel()
 	c, err := pgx.Connect(ctx, p.DSN())
 	if err != nil {

@@ -34,7 +34,7 @@ func StartStandby(t testing.TB, primary *Postgres) *Postgres {
 	t.Cleanup(p.Stop)
 	primary.Exec("alter system set synchronous_standby_names = 'standby'")
 	primary.Exec("select pg_reload_conf()")
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := primary.Count("select count(*) from pg_stat_replication where application_name = 'standby' and sync_state = 'sync'"); n != 1 {
 			return fmt.Errorf("%d synchronous standbys", n)
 		}

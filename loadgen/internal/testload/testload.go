@@ -32,7 +32,7 @@ var atLeast = flag.Duration("at-least", 0, "how long each adapter's count is tak
 func Measure(t testing.TB, load *metrics.Load, n uint64) {
 	t.Helper()
 	began := time.Now()
-	testkit.Eventually(t, testkit.Patience+*atLeast, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout+*atLeast, func() error {
 		if m, took := load.Tally(), time.Since(began); m.Completed < n || took < *atLeast {
 			return fmt.Errorf("%d of %d transactions, %s of %s", m.Completed, n, took.Round(time.Second), *atLeast)
 		}
@@ -49,7 +49,7 @@ func Await(t testing.TB, load *metrics.Load, n uint64) {
 // Until waits until is(tally) holds.
 func Until(t testing.TB, load *metrics.Load, what string, is func(metrics.Tally) bool) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if m := load.Tally(); !is(m) {
 			return fmt.Errorf("waiting for %s: offered %d, completed %d, errors %v, skipped %v, restarts %v, phase %s",
 				what, m.Offered, m.Completed, m.Errors, m.Skipped, m.Restarts, m.Phase)

@@ -12,7 +12,7 @@ import (
 func TestWithin(t *testing.T) {
 	for cluster, sync := range map[string]float64{"": 4, "eu": 40} {
 		r := whytest.Clusters(map[string]float64{"": 4, "eu": 40})
-		q := asked()
+		q := testQuestion()
 		q.Subject, q.Class = why.Subject{Class: "r3"}, "r1"
 		in, err := q.Input(t.Context(), why.Within(r, cluster))
 		if err != nil {

@@ -47,7 +47,7 @@ func TestSharedDisks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := lab(false)
 			c.more(r)
-			in, err := asked().Input(t.Context(), r)
+			in, err := testQuestion().Input(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}

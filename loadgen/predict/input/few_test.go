@@ -28,7 +28,7 @@ func TestNearestInLoad(t *testing.T) {
 			crowd(r, "a", "r3", 30, 3000)
 			crowd(r, "b", "r3", 30, 0.5)
 			crowd(r, "z", "r3", 19, 70)
-			in, err := asked().Input(t.Context(), r)
+			in, err := testQuestion().Input(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestNearestInLoad(t *testing.T) {
 func TestPooledClasses(t *testing.T) {
 	r := lab(false)
 	crowd(r, "z", "gold", 2, 60)
-	q := asked()
+	q := testQuestion()
 	q.Class, q.Replicas = "", 3
 	in, err := q.Input(t.Context(), r)
 	if err != nil {

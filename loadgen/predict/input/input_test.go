@@ -33,16 +33,16 @@ func lab(classic bool) *whytest.Recording {
 	return l.Record()
 }
 
-func asked() Question {
+func testQuestion() Question {
 	return Question{Subject: why.Subject{Class: "r1"}, Class: "r3", Clients: 1, At: whytest.End, Window: 20 * time.Second, Windows: 4}
 }
 
 // What Prometheus has becomes an input, of native histograms and of classic ones, and that a prediction: the device of
 // r3 takes 4.4 ms for a write where that of r1 takes 2.4, so that a commit takes 3.5 × 4.4 / 2.4 ms and 0.3.
-func TestAsks(t *testing.T) {
+func TestInput(t *testing.T) {
 	for name, classic := range map[string]bool{"native": false, "classic": true} {
 		t.Run(name, func(t *testing.T) {
-			in, err := asked().Input(t.Context(), lab(classic))
+			in, err := testQuestion().Input(t.Context(), lab(classic))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestRefuses(t *testing.T) {
 		"windows":        {func(q *Question) { q.Windows = 0 }, "windows"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := asked()
+			q := testQuestion()
 			c.change(&q)
 			if _, err := q.Input(t.Context(), lab(false)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %s", err, c.want)
@@ -103,7 +103,7 @@ func TestRefuses(t *testing.T) {
 		"by replicas":      {func(q *Question) { q.Class, q.Replicas = "", 3 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := asked()
+			q := testQuestion()
 			c.change(&q)
 			in, err := q.Input(t.Context(), lab(false))
 			if err != nil {
@@ -123,7 +123,7 @@ func TestOneServer(t *testing.T) {
 	identity := `node="n",volume="v-2",namespace="lab",persistentvolumeclaim="data-2",storageclass="r1",backend="b"`
 	r.Gauge(`server:volume:info{server="second",db_system="postgresql",`+identity+`}`, 1)
 	r.Gauge(`plumbline_volume_info{`+identity+`,device="dev-2",pod="p"}`, 1)
-	if _, err := asked().Input(t.Context(), r); err == nil || !strings.Contains(err.Error(), "name one") {
+	if _, err := testQuestion().Input(t.Context(), r); err == nil || !strings.Contains(err.Error(), "name one") {
 		t.Error(err)
 	}
 }

@@ -72,7 +72,7 @@ func TestMovedVolumes(t *testing.T) {
 			r := lab(false)
 			r.Without("plumbline_volume_info")
 			c.more(r)
-			in, err := asked().Input(t.Context(), r)
+			in, err := testQuestion().Input(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestRestored(t *testing.T) {
 			attached(r, "r1", "v-r1", "dev-r1", func(i int) bool { return i >= c.since })
 			attached(r, "r9", "v-old", "dev-old", func(i int) bool { return i < c.since })
 			attached(r, "r3", "v-r3", "dev-r3", func(int) bool { return true })
-			in, err := asked().Input(t.Context(), r)
+			in, err := testQuestion().Input(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestReplicasOfThen(t *testing.T) {
 			s.Value = 2
 		}
 	})
-	q := asked()
+	q := testQuestion()
 	q.Class, q.Replicas = "", 3
 	in, err := q.Input(t.Context(), r)
 	if err != nil {

@@ -52,13 +52,13 @@ func copySystem(t *testing.T) string {
 	for _, p := range c.Packages {
 		status.Write(append(p.Status, '\n'))
 		// A machine may have left out documentation that its packages brought.
-		said, err := exec.Command("sh", "-euc", `dpkg-query --listfiles "$1" | grep -Ev '^package diverts|/gconv/|/locale/|/man/' |
+		output, err := exec.Command("sh", "-euc", `dpkg-query --listfiles "$1" | grep -Ev '^package diverts|/gconv/|/locale/|/man/' |
 tar --create --no-recursion --ignore-failed-read --files-from=- 2>/dev/null | tar --extract --keep-directory-symlink --directory="$2"
 for file in /var/lib/dpkg/info/"$1".* /var/lib/dpkg/info/"$1":* /var/lib/dpkg/info/format; do
 	case $file in *.list|*.md5sums|*/format) cp "$file" "$3";; esac
 done`, "sh", p.Name, root, info).CombinedOutput()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", p.Name, err, said)
+			t.Fatalf("%s: %v\n%s", p.Name, err, output)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), status.Bytes(), 0o644); err != nil {
@@ -83,8 +83,8 @@ func TestSame(t *testing.T) {
 			}
 		}
 	}
-	if said, err := exec.Command("diff", "--recursive", one, two).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if output, err := exec.Command("diff", "--recursive", one, two).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
 	}
 	for _, file := range []string{program, "/var/lib/dpkg/status.d/dpkg", "/usr/share/doc/dpkg/copyright", "/usr/share/common-licenses/GPL-2", "/etc/os-release"} {
 		if info, err := os.Lstat(filepath.Join(two, file)); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -129,8 +129,8 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			if said, err := exec.Command("cp", "--archive", sound+"/.", root).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, said)
+			if output, err := exec.Command("cp", "--archive", sound+"/.", root).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, output)
 			}
 			if err := c.do(root); err != nil {
 				t.Fatal(err)

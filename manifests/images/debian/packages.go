@@ -27,11 +27,11 @@ func (s System) dpkg(program string, arguments ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
-	said, err := cmd.Output()
+	output, err := cmd.Output()
 	if err != nil {
 		err = fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(complaints.String()))
 	}
-	return string(said), err
+	return string(output), err
 }
 
 // names are those under which a package may have a file: since /lib and the like are links into
@@ -54,12 +54,12 @@ func (s System) owners(files []string) (packages, named map[string]string, err e
 			file[n] = real
 		}
 	}
-	said, failed := s.dpkg("dpkg-query", arguments...)
+	output, failed := s.dpkg("dpkg-query", arguments...)
 	if errors.Is(failed, exec.ErrNotFound) {
 		return nil, nil, failed
 	}
 	packages, named = map[string]string{}, map[string]string{}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		owner, name, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		if real, ok := file[name]; ok && !strings.HasPrefix(owner, "diversion by ") {
 			packages[real], named[real] = owner, name
@@ -92,11 +92,11 @@ func ReadStatus(text []byte) (Package, error) {
 
 // status is what dpkg knows of a package.
 func (s System) status(name string) (Package, error) {
-	said, err := s.dpkg("dpkg-query", "--status", name)
+	output, err := s.dpkg("dpkg-query", "--status", name)
 	if err != nil {
 		return Package{}, err
 	}
-	p, err := ReadStatus([]byte(strings.TrimSpace(said) + "\n"))
+	p, err := ReadStatus([]byte(strings.TrimSpace(output) + "\n"))
 	if err != nil {
 		return p, fmt.Errorf("dpkg's status of %s: %w", name, err)
 	}
@@ -105,8 +105,8 @@ func (s System) status(name string) (Package, error) {
 
 // verify refuses files that are not as their packages brought them; named has their names.
 func (s System) verify(packages []string, named map[string]bool) error {
-	said, failed := s.dpkg("dpkg", append([]string{"--verify"}, packages...)...)
-	for line := range strings.Lines(said) {
+	output, failed := s.dpkg("dpkg", append([]string{"--verify"}, packages...)...)
+	for line := range strings.Lines(output) {
 		// As in "??5??????   /usr/bin/fio", or "??5?????? c /etc/fio.conf", or "missing     /usr/bin/fio".
 		fields := strings.Fields(line)
 		if len(fields) < 2 {
@@ -116,7 +116,7 @@ func (s System) verify(packages []string, named map[string]bool) error {
 			return fmt.Errorf("%s is not as its package brought it: dpkg --verify reports %q", file, strings.TrimSpace(line))
 		}
 	}
-	if said == "" && failed != nil {
+	if output == "" && failed != nil {
 		return failed
 	}
 	return nil

@@ -73,8 +73,8 @@ func TestForeign(t *testing.T) {
 	testkit.Tool(t, "dpkg-query")
 	system, root := filepath.Join(t.TempDir(), "debian"), filepath.Join(t.TempDir(), "image")
 	fetch := exec.Command(filepath.Join(testkit.Root(), "tools", "sysroot"), append([]string{"--with-dependencies", "arm64", system}, packages(t)...)...)
-	if said, err := fetch.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := fetch.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 	if err := run(system, "arm64", root); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ type unpacked struct {
 
 // run runs a program and returns its output.
 func (i unpacked) run(arguments ...string) (string, error) {
-	said, err := i.command(i.root, arguments...).CombinedOutput()
-	return string(said), err
+	output, err := i.command(i.root, arguments...).CombinedOutput()
+	return string(output), err
 }
 
 func digest(t *testing.T, image v1.Image) string {
@@ -230,11 +230,11 @@ func (i unpacked) checkLibraries(t *testing.T) {
 		needed[path.Base(file)] = true
 	}
 	for _, object := range objects {
-		said, err := i.run(loader, "--list", object)
-		if err != nil || strings.Contains(said, "not found") {
-			t.Errorf("%s: %v\n%s", object, err, said)
+		output, err := i.run(loader, "--list", object)
+		if err != nil || strings.Contains(output, "not found") {
+			t.Errorf("%s: %v\n%s", object, err, output)
 		}
-		for line := range strings.Lines(said) {
+		for line := range strings.Lines(output) {
 			name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 			needed[path.Base(name)] = true
 		}
@@ -278,7 +278,7 @@ func (i unpacked) checkPrograms(t *testing.T) {
 	}
 	for _, c := range []struct {
 		arguments []string
-		says      string
+		want      string
 	}{
 		{[]string{"pgbench", "--version"}, "pgbench (PostgreSQL) " + version(filepath.Base(servers[0]))},
 		{[]string{"sysbench", "--version"}, "sysbench " + version("sysbench")},
@@ -287,8 +287,8 @@ func (i unpacked) checkPrograms(t *testing.T) {
 		{[]string{"sysbench", "oltp_read_write", "help"}, "--table_size"},
 		{[]string{"fio", "--name=wal", "--directory=" + i.tmp, "--rw=write", "--bs=8k", "--size=1m", "--fdatasync=1", "--thread", "--unlink=1"}, "issued rwts: total=0,128,0,"},
 	} {
-		if said, err := i.run(c.arguments...); err != nil || !strings.Contains(said, c.says) {
-			t.Errorf("%v: %v, not %q:\n%s", c.arguments, err, c.says, said)
+		if output, err := i.run(c.arguments...); err != nil || !strings.Contains(output, c.want) {
+			t.Errorf("%v: %v, not %q:\n%s", c.arguments, err, c.want, output)
 		}
 	}
 }
@@ -296,29 +296,29 @@ func (i unpacked) checkPrograms(t *testing.T) {
 // checkConfined runs what of the programs needs more than the packages' files: the programs beside them, and what a pod
 // has and has not.
 func (i unpacked) checkConfined(t *testing.T) {
-	if said, err := i.run("k6", "version"); err != nil || !strings.Contains(said, "k6/x/sql/driver/postgres") {
-		t.Errorf("k6 has no driver for PostgreSQL: %v\n%s", err, said)
+	if output, err := i.run("k6", "version"); err != nil || !strings.Contains(output, "k6/x/sql/driver/postgres") {
+		t.Errorf("k6 has no driver for PostgreSQL: %v\n%s", err, output)
 	}
-	if said, err := i.run("loadgen", "--help"); err != nil || !strings.Contains(said, "pgbench") {
-		t.Errorf("loadgen knows no pgbench: %v\n%s", err, said)
+	if output, err := i.run("loadgen", "--help"); err != nil || !strings.Contains(output, "pgbench") {
+		t.Errorf("loadgen knows no pgbench: %v\n%s", err, output)
 	}
 	// The emulator has no such calls.
-	if said, err := i.run("fio", "--name=aio", "--directory=/tmp", "--rw=randread", "--bs=4k", "--size=1m", "--ioengine=libaio", "--iodepth=4"); err != nil || !strings.Contains(said, "issued rwts: total=256,0,0,") {
-		t.Errorf("fio reads not by libaio: %v\n%s", err, said)
+	if output, err := i.run("fio", "--name=aio", "--directory=/tmp", "--rw=randread", "--bs=4k", "--size=1m", "--ioengine=libaio", "--iodepth=4"); err != nil || !strings.Contains(output, "issued rwts: total=256,0,0,") {
+		t.Errorf("fio reads not by libaio: %v\n%s", err, output)
 	}
 	// The root is read-only, and there is no shell.
-	if said, err := i.run("fio", "--name=root", "--filename=/file", "--rw=write", "--size=4k"); err == nil || !strings.Contains(said, "Read-only file system") {
-		t.Errorf("fio writes to the root: %v\n%s", err, said)
+	if output, err := i.run("fio", "--name=root", "--filename=/file", "--rw=write", "--size=4k"); err == nil || !strings.Contains(output, "Read-only file system") {
+		t.Errorf("fio writes to the root: %v\n%s", err, output)
 	}
-	if said, err := i.run("sh", "-c", "true"); err == nil || !strings.Contains(said, "No such file") {
-		t.Errorf("there is a shell: %v\n%s", err, said)
+	if output, err := i.run("sh", "-c", "true"); err == nil || !strings.Contains(output, "No such file") {
+		t.Errorf("there is a shell: %v\n%s", err, output)
 	}
 	// A name is looked up in /etc/hosts, as a pod's.
 	if err := os.WriteFile(filepath.Join(i.root, "etc/hosts"), []byte("127.0.0.1 database.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	said, err := i.run("pgbench", "--time=1", "host=database.test port="+strings.TrimPrefix(testkit.FreeAddress(t), "127.0.0.1:")+" user=x dbname=x")
-	if err == nil || !strings.Contains(said, `"database.test" (127.0.0.1)`) {
-		t.Errorf("pgbench does not find a host by its name: %v\n%s", err, said)
+	output, err := i.run("pgbench", "--time=1", "host=database.test port="+strings.TrimPrefix(testkit.FreeAddress(t), "127.0.0.1:")+" user=x dbname=x")
+	if err == nil || !strings.Contains(output, `"database.test" (127.0.0.1)`) {
+		t.Errorf("pgbench does not find a host by its name: %v\n%s", err, output)
 	}
 }

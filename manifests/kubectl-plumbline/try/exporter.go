@@ -15,8 +15,8 @@ var ErrInterrupted = errors.New("interrupted before anything was measured")
 // ErrRefused means that the API server does not let the user read an exporter.
 var ErrRefused = errors.New("reading it is refused")
 
-// lookPatience is how long one look at an exporter may take.
-const lookPatience = 10 * time.Second
+// scrapeTimeout is how long one look at an exporter may take.
+const scrapeTimeout = 10 * time.Second
 
 // mostPage is how large an exporter's answer may be, in bytes.
 const mostPage = 64 << 20
@@ -46,7 +46,7 @@ func (e Exporter) read(ctx context.Context) (p Page) {
 			p.Err = fmt.Errorf("%s: %w", e.Target["job"], p.Err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 const (
 	// nobody is the user and group that the programs run as.
 	nobody = 65534
-	// patience is how long they may take to begin: on a busy node it was 19 s.
-	patience = 2 * time.Minute
+	// startTimeout is how long they may take to begin: on a busy node it was 19 s.
+	startTimeout = 2 * time.Minute
 	// grace is how long they may take to end before they are killed.
 	grace = 5 * time.Second
 )
@@ -117,12 +117,12 @@ func Host(ctx context.Context, programs string, f func(context.Context, []Export
 		children = append(children, started)
 		all = append(all, Exporter{URL: "http://" + addresses[i] + "/metrics", Client: http.DefaultClient, Target: c.target})
 	}
-	begin, stop := context.WithTimeout(ctx, patience)
+	begin, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
 	if err = Await(begin, all); err == nil {
 		err = f(ctx, all)
 	} else if !errors.Is(err, ErrInterrupted) {
-		err = fmt.Errorf("the programs do not answer within %v: %w", patience, err)
+		err = fmt.Errorf("the programs do not answer within %v: %w", startTimeout, err)
 	}
 	if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it

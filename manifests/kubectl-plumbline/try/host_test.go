@@ -203,7 +203,7 @@ func only(t *testing.T, document []byte) answer.Finding {
 // nothingLeft waits until none of the programs runs: the kernel may need a moment to end one that was killed.
 func nothingLeft(t *testing.T) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		names, err := filepath.Glob("/proc/[0-9]*/comm")
 		if err != nil {
 			return err
@@ -365,7 +365,7 @@ func measuring(t *testing.T, arguments ...string) (cmd *exec.Cmd, out *output) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !strings.Contains(errs.String(), "s of 10m0s") {
 			return fmt.Errorf("not yet: %s", errs)
 		}

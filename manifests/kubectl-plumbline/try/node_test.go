@@ -671,7 +671,7 @@ func TestNodeInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var job unstructured.Unstructured
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			list, err := s.Client.Resource(jobs).List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(list.Items) != 1 {
 				return fmt.Errorf("no Job yet: %v", err)

@@ -127,7 +127,7 @@ func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*M
 	}
 	moments := slices.Sorted(maps.Keys(looks))
 	// Its last look may have taken its time.
-	if span := time.Duration(moments[len(moments)-1]-moments[0]) * time.Millisecond; span < 0 || span > MostSpan+lookPatience {
+	if span := time.Duration(moments[len(moments)-1]-moments[0]) * time.Millisecond; span < 0 || span > MostSpan+scrapeTimeout {
 		return nil, fmt.Errorf("%s: no record of kubectl plumbline try: its timestamps span %v, more than %v", name, span, MostSpan)
 	}
 	for _, at := range moments {

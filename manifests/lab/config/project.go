@@ -41,7 +41,7 @@ func (l *Lab) project() (map[string]any, error) {
 			process["command"] = fmt.Sprintf("%s --directory=%s gate %s || exit\n%s", l.Exe, l.Dir, name, process["command"])
 			process["x-lab"] = needs(process)
 			if probe, ok := process["readiness_probe"].(map[string]any); ok {
-				l.patience(probe)
+				l.probeTimes(probe)
 			}
 			all[name] = process
 		}
@@ -79,10 +79,10 @@ func (l *Lab) project() (map[string]any, error) {
 	}, nil
 }
 
-// patience gives a readiness probe its times. They follow the lab's interval: on a slow machine, probes as
+// probeTimes gives a readiness probe its times. They follow the lab's interval: on a slow machine, probes as
 // frequent as on a fast one are killed before they answer, and take the time that they wait for. A process
 // that waits for another is not ready for as long as it takes; the supervisor would end it for good.
-func (l *Lab) patience(probe map[string]any) {
+func (l *Lab) probeTimes(probe map[string]any) {
 	period := max(1, int(time.Duration(l.Interval/2).Seconds()))
 	probe["period_seconds"] = period
 	probe["timeout_seconds"] = 10 * period

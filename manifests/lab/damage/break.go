@@ -291,8 +291,8 @@ func (b *Broken) Heal() error {
 	return errors.Join(b.mend(), os.Remove(recordPath(b.dir)))
 }
 
-// patience is how long a break that runs may take to heal what it did.
-const patience = 20 * time.Second
+// healTimeout is how long a break that runs may take to heal what it did.
+const healTimeout = 20 * time.Second
 
 // Heal undoes a break of the lab in dir, whether the break still runs or was killed, and returns what it was; "" if
 // nothing is broken.
@@ -305,7 +305,7 @@ func Heal(ctx context.Context, dir string) (string, error) {
 		if err := alive(syscall.Kill(r.Breaker, syscall.SIGTERM)); err != nil {
 			return "", err
 		}
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, healTimeout)
 		defer cancel()
 		for r.lives() && ctx.Err() == nil {
 			Pause(ctx, 50*time.Millisecond)

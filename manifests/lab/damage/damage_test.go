@@ -36,7 +36,7 @@ func TestHalve(t *testing.T) {
 	cmd := sleeper(t)
 	mend := Halve(t.Context(), cmd.Process.Pid)
 	for _, want := range []string{"T", "S", "T"} {
-		testkit.Eventually(t, testkit.Patience, func() error {
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if s := testkit.ProcessState(t, cmd.Process.Pid); s != want {
 				return fmt.Errorf("state %s, want %s", s, want)
 			}

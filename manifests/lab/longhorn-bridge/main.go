@@ -46,7 +46,7 @@ func run(socket, directory string, size uint64, connections int) error {
 		}
 		conns = append(conns, conn)
 	}
-	engine := dataconn.NewClient(conns, patient{})
+	engine := dataconn.NewClient(conns, noTimeouts{})
 	defer engine.Close()
 
 	server, err := fs.Mount(directory, &root{volume: &volume{engine: engine, size: size}}, &fs.Options{
@@ -79,10 +79,10 @@ func run(socket, directory string, size uint64, connections int) error {
 	return nil
 }
 
-// patient is the client's own timeout: the engine has its own (8 s) per replica and answers in the end, and a bridge
+// noTimeouts is the client's own timeout: the engine has its own (8 s) per replica and answers in the end, and a bridge
 // that gave up before it would turn a slow replica into a file-system error.
-type patient struct{}
+type noTimeouts struct{}
 
-func (patient) Increment()                                    {}
-func (patient) Decrement()                                    {}
-func (patient) CheckAndDecrement(time.Duration) time.Duration { return 0 }
+func (noTimeouts) Increment()                                    {}
+func (noTimeouts) Decrement()                                    {}
+func (noTimeouts) CheckAndDecrement(time.Duration) time.Duration { return 0 }

@@ -10,8 +10,8 @@ import (
 	"github.com/plumbline/plumbline/manifests/lab/sandbox"
 )
 
-// tellEvery is how often a break prints what is measured of it.
-const tellEvery = 15 * time.Second
+// reportInterval is how often a break prints what is measured of it.
+const reportInterval = 15 * time.Second
 
 // runBreak damages a running lab for a while, prints what is measured of it, and heals it.
 func runBreak(ctx context.Context, o options, kind, class string, duration time.Duration) (err error) {
@@ -35,7 +35,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 	}()
 	fmt.Printf("%s, for %s. It ends by itself, with Ctrl-C, or by `plumbline-lab heal`. What is seen of it:\n", b.What, duration)
 	end := time.After(duration)
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(reportInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -44,15 +44,15 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 		case <-end:
 			return nil
 		case <-tick.C:
-			if err := t.tellBroken(ctx, b); err != nil && ctx.Err() == nil {
+			if err := t.reportBroken(ctx, b); err != nil && ctx.Err() == nil {
 				fmt.Println("not known:", err)
 			}
 		}
 	}
 }
 
-// tellBroken prints the words of the class that is broken, or of all.
-func (t *teller) tellBroken(ctx context.Context, b *damage.Broken) error {
+// reportBroken prints the words of the class that is broken, or of all.
+func (t *teller) reportBroken(ctx context.Context, b *damage.Broken) error {
 	findings, err := t.find(ctx, t.lab.Live())
 	for _, f := range findings {
 		if b.Class == "" || f.Target.Class == b.Class {

@@ -78,7 +78,7 @@ func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 		if err == nil && len(missing) == 0 {
 			return nil
 		}
-		if time.Since(reported) >= tellEvery {
+		if time.Since(reported) >= reportInterval {
 			reported = time.Now()
 			fmt.Println("still waiting for", awaited(missing, err))
 		}

@@ -36,7 +36,7 @@ func startLab(ctx context.Context, o options) (*config.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	tellMissing(lab)
+	warnMissing(lab)
 	if err := preflight(lab); err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func plan(o options) (*config.Lab, error) {
 	return lab, err
 }
 
-// tellMissing prints, once and at the start, what this machine does not allow.
-func tellMissing(lab *config.Lab) {
+// warnMissing prints, once and at the start, what this machine does not allow.
+func warnMissing(lab *config.Lab) {
 	for _, name := range slices.Sorted(maps.Keys(lab.LeftOut)) {
 		fmt.Printf("without class %s: %s\n", name, lab.LeftOut[name])
 	}

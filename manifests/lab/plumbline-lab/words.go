@@ -54,7 +54,7 @@ func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding
 	findings, err := t.find(ctx, window)
 	if err == nil {
 		t.printer.Stacks(findings)
-		t.say(findings)
+		t.printWords(findings)
 	}
 	return findings, err
 }
@@ -66,14 +66,14 @@ func (t *teller) live(ctx context.Context) error {
 		return err
 	}
 	t.printer.Stacks(findings)
-	t.say(slices.DeleteFunc(findings, func(f *why.Finding) bool {
+	t.printWords(slices.DeleteFunc(findings, func(f *why.Finding) bool {
 		before, ok := t.printed[f.Target.Class]
 		return ok && before.Same(f.Verdict)
 	}))
 	return nil
 }
 
-func (t *teller) say(findings []*why.Finding) {
+func (t *teller) printWords(findings []*why.Finding) {
 	t.printer.Words(findings...)
 	for _, f := range findings {
 		t.printed[f.Target.Class] = f.Verdict

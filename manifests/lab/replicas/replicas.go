@@ -110,7 +110,7 @@ func marked(r Replica) bool {
 // Prepare returns when a replica that was away may start: without its data once the engine has another good replica;
 // with them, and unmarked, if it was the last good one. Then restart has the engine restart.
 func (v Volume) Prepare(ctx context.Context, r Replica, log io.Writer, restart func(context.Context) error) error {
-	said := false
+	reported := false
 	for {
 		list, err := v.list(ctx)
 		others := 0
@@ -135,8 +135,8 @@ func (v Volume) Prepare(ctx context.Context, r Replica, log io.Writer, restart f
 		if !marked(r) {
 			return nil // the engine is to start with it
 		}
-		if !said {
-			said = true
+		if !reported {
+			reported = true
 			fmt.Fprintf(log, "plumbline-lab: the replica was away; it waits for an engine with a good replica (%v)\n", err)
 		}
 		select {

@@ -70,7 +70,7 @@ func TestHeadlessProcess(t *testing.T) {
 	if err != nil || line != "entered\n" {
 		t.Fatalf("the process prints %q, %v", line, err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		p, err := procfs.NewProc(cmd.Process.Pid)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func TestHeadlessProcess(t *testing.T) {
 	if kept.hold(cmd.Process.Pid); len(kept) != 1 {
 		t.Errorf("%d namespaces held, want 1", len(kept))
 	}
-	if err := Kill(dir, testkit.Patience); err != nil {
+	if err := Kill(dir, testkit.DefaultTimeout); err != nil {
 		t.Error(err)
 	}
 }

@@ -49,7 +49,7 @@ func TestVolume(t *testing.T) {
 	dir := loopFolder(t)
 	t.Cleanup(func() {
 		_ = unmountBelow(dir)
-		_ = DetachLoops(dir, testkit.Patience)
+		_ = DetachLoops(dir, testkit.DefaultTimeout)
 	})
 	file, at := filepath.Join(dir, "volume"), filepath.Join(dir, "mounted")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -76,7 +76,7 @@ func TestVolume(t *testing.T) {
 		if err := m.Unmount(); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, testkit.Patience, func() error { return noLoops(dir) })
+		testkit.Eventually(t, testkit.DefaultTimeout, func() error { return noLoops(dir) })
 	}
 	// A holder that was killed leaves its mount; the next one takes it away and finds the data.
 	for range 2 {
@@ -90,7 +90,7 @@ func TestVolume(t *testing.T) {
 	if err := unmountBelow(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := DetachLoops(dir, testkit.Patience); err != nil {
+	if err := DetachLoops(dir, testkit.DefaultTimeout); err != nil {
 		t.Error(err)
 	}
 }

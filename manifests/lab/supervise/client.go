@@ -201,7 +201,7 @@ func (c *Client) end(ctx context.Context, p Process, s syscall.Signal, because s
 		s = project.Processes[p.Name].signal()
 	}
 	if because != "" {
-		if err := markAsked(c.dir, p.Name, because); err != nil {
+		if err := markRequested(c.dir, p.Name, because); err != nil {
 			return err
 		}
 	}
@@ -209,9 +209,9 @@ func (c *Client) end(ctx context.Context, p Process, s syscall.Signal, because s
 		return fmt.Errorf("ending %s: %w", p.Name, err)
 	}
 	next := func(q Process) bool { return q.State.Life > p.State.Life }
-	patience, cancel := context.WithTimeout(ctx, orderly)
+	limited, cancel := context.WithTimeout(ctx, orderly)
 	defer cancel()
-	if err := c.await(patience, p.Name, "ended", next); err == nil || ctx.Err() != nil {
+	if err := c.await(limited, p.Name, "ended", next); err == nil || ctx.Err() != nil {
 		return err
 	}
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -90,15 +90,15 @@ func (g *gate) waiting(what string) error {
 // again is all that a start after the first waits for.
 func (g *gate) again(ctx context.Context) error {
 	var hold time.Duration
-	asked := takeAsked(g.dir, g.name)
-	if mark := g.project.Processes[g.name].Lab.Stale; mark != "" && asked == "" {
+	requestedBy := takeRequested(g.dir, g.name)
+	if mark := g.project.Processes[g.name].Lab.Stale; mark != "" && requestedBy == "" {
 		if err := os.WriteFile(mark, nil, 0o644); err != nil {
 			return err
 		}
 	}
 	switch {
-	case asked != "":
-		g.state.Requested = append(g.state.Requested[max(0, len(g.state.Requested)-kept+1):], asked)
+	case requestedBy != "":
+		g.state.Requested = append(g.state.Requested[max(0, len(g.state.Requested)-kept+1):], requestedBy)
 	case !isStopped(g.dir, g.name):
 		r := Restart{Time: time.Now(), ExitCode: g.exitCode(ctx)}
 		g.state.Recent = append(g.state.Recent[max(0, len(g.state.Recent)-kept+1):], r)

@@ -103,13 +103,13 @@ func unmarkStopped(dir, name string) error {
 	return err
 }
 
-// markAsked records, before a process is ended, that its next start is requested.
-func markAsked(dir, name, because string) error {
+// markRequested records, before a process is ended, that its next start is requested.
+func markRequested(dir, name, because string) error {
 	return os.WriteFile(statePath(dir, name, "asked"), []byte(because), 0o644)
 }
 
-// takeAsked returns what requested this start, "" if nothing.
-func takeAsked(dir, name string) string {
+// takeRequested returns what requested this start, "" if nothing.
+func takeRequested(dir, name string) string {
 	path := statePath(dir, name, "asked")
 	text, err := os.ReadFile(path)
 	if err != nil {

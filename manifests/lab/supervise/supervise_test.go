@@ -85,7 +85,7 @@ func TestGate(t *testing.T) {
 	if s := open(); s.Life != 2 || s.Restarts != 1 || len(s.Recent) != 1 || s.Recent[0].Pause != 0 {
 		t.Errorf("after an end: %+v", s)
 	}
-	if err := markAsked(dir, "agent", "a person"); err != nil {
+	if err := markRequested(dir, "agent", "a person"); err != nil {
 		t.Fatal(err)
 	}
 	if s := open(); s.Life != 3 || s.Restarts != 1 || !slices.Equal(s.Requested, []string{"a person"}) {
@@ -99,7 +99,7 @@ func TestGate(t *testing.T) {
 	defer cancel()
 	gate := make(chan error, 1)
 	go func() { gate <- Gate(ctx, dir, "agent", &log) }()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		s, err := readState(dir, "agent")
 		if err == nil && (s.Phase != Waits || s.Waiting != "was stopped on purpose" || s.Restarts != 1) {
 			err = fmt.Errorf("stopped on purpose: %+v", s)

@@ -94,7 +94,7 @@ func (a *agent) stop() {
 func (a *agent) settled(t *rig.Scope, want float64, f func(agentproc.Metrics) float64) (m agentproc.Metrics) {
 	const calm = time.Minute
 	last, since := -1.0, time.Now()
-	rig.Eventually(t, rig.Patience, func() (err error) {
+	rig.Eventually(t, rig.DefaultTimeout, func() (err error) {
 		if m, err = a.scrape(); err != nil {
 			return err
 		}

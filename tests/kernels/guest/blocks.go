@@ -35,7 +35,7 @@ func startBlocks(t *rig.Scope, out *outcome.Outcome) *blocks {
 	logf("starting blockio")
 	url, process := rig.StartBlockio(t)
 	b := &blocks{url: url}
-	err := testkit.Await(rig.Patience, func() error {
+	err := testkit.Await(rig.DefaultTimeout, func() error {
 		select {
 		case <-process.Done:
 			return nil

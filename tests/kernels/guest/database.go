@@ -169,7 +169,7 @@ func statements(m agentproc.Metrics) float64 { return m.Sum("plumbline_query_dur
 // await makes statements until the agent counts one: from then on it follows the server, and its TLS library.
 func (d *database) await(t *rig.Scope, url string) {
 	ctx := context.Background()
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := d.agent.scrape()
 		if err != nil {
 			return err

@@ -41,7 +41,7 @@ func (b *blocks) measureLVM(t *rig.Scope, out *outcome.Outcome) {
 		}
 		lvm(append([]string{"lvcreate", "--quiet", "--yes", "--wipesignatures=n", "--name=" + v.kind, group}, v.make...)...)
 		path := filepath.Join("/dev", group, v.kind)
-		rig.Eventually(t, rig.Patience, func() error { _, err := os.Stat(path); return err })
+		rig.Eventually(t, rig.DefaultTimeout, func() error { _, err := os.Stat(path); return err })
 		out.Disk = append(out.Disk, b.alone(t, path, "LVM, "+v.kind)...)
 	}
 }

@@ -106,7 +106,7 @@ func mountWork(t *rig.Scope) {
 }
 
 func unmountWork(t *rig.Scope) {
-	rig.Eventually(t, rig.Patience, func() error { return unix.Unmount(work, 0) })
+	rig.Eventually(t, rig.DefaultTimeout, func() error { return unix.Unmount(work, 0) })
 }
 
 func call(command ...string) error {

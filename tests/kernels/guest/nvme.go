@@ -63,7 +63,7 @@ func (n *nvmePaths) switchPaths(t *rig.Scope) {
 		return m.Sum("plumbline_volume_path_seconds", "volume", "pvc-"+nvmeSharedUUID, "backend", "mayastor", "path", n.targets.Of(i).Address, "op", "write")
 	}
 	state := func(i int, state string) {
-		rig.Eventually(t, rig.Patience, func() error {
+		rig.Eventually(t, rig.DefaultTimeout, func() error {
 			m, err := n.agent.scrape()
 			if err == nil && m.Sum("plumbline_volume_path_state", "volume", "pvc-"+nvmeSharedUUID, "path", n.targets.Of(i).Address, "ana_state", state) != 1 {
 				err = fmt.Errorf("the path to %s is not reported as %s: %v", n.targets.Of(i).Address, state, m["plumbline_volume_path_state"])
@@ -82,7 +82,7 @@ func (n *nvmePaths) switchPaths(t *rig.Scope) {
 		write()
 		state(use, "optimized")
 		state(first+second-use, "inaccessible")
-		rig.Eventually(t, rig.Patience, func() error {
+		rig.Eventually(t, rig.DefaultTimeout, func() error {
 			m, err := n.agent.scrape()
 			down := func(i int) float64 {
 				return m.Sum("plumbline_volume_path_down_seconds", "volume", "pvc-"+nvmeSharedUUID, "path", n.targets.Of(i).Address)

@@ -57,7 +57,7 @@ type remotePaths struct {
 
 // follow waits until all paths are followed: what a path did before is not counted, and it is looked for once a second.
 func (n *remotePaths) follow(t *rig.Scope) {
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := n.agent.scrape()
 		if seen := m.Sum("plumbline_volume_path_state", "volume", n.volume, "state", n.live); err == nil && seen < float64(len(n.disks)) {
 			err = fmt.Errorf("%v paths are followed, of %d", seen, len(n.disks))
@@ -69,7 +69,7 @@ func (n *remotePaths) follow(t *rig.Scope) {
 // leave ends all connections, and waits until that is seen.
 func (n *remotePaths) leave(t *rig.Scope) {
 	n.targets.Disconnect()
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := n.agent.scrape()
 		if left := m.Sum("plumbline_volume_path_state", "volume", n.volume); err == nil && left > 0 {
 			err = fmt.Errorf("%v paths are still reported", left)
@@ -117,10 +117,10 @@ func (n *remotePaths) exercise(t *rig.Scope) {
 // exerciseAlone exercises each device until the kernel's counts of all paths are of that alone: the kernel looks for
 // partitions at any time after a disk is added. It returns the agent's metrics of before, and those counts. A disk
 // without a cache gets no flushes.
-func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, counted map[string]uint64) {
-	rig.Eventually(t, rig.Patience, func() error {
+func (n *remotePaths) exerciseAlone(t *rig.Scope) (reported agentproc.Metrics, counted map[string]uint64) {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		before := n.statistics(t)
-		said = n.agent.metrics(t)
+		reported = n.agent.metrics(t)
 		n.exercise(t)
 		counted = n.statistics(t)
 		for op, made := range exercised {
@@ -131,7 +131,7 @@ func (n *remotePaths) exerciseAlone(t *rig.Scope) (said agentproc.Metrics, count
 		}
 		return nil
 	})
-	return said, counted
+	return reported, counted
 }
 
 // named reads each device until both ends export it by its name. Until an end knows a name, it keeps the counts and
@@ -141,10 +141,10 @@ func (n *remotePaths) named(t *rig.Scope, ends map[string]string, labels func(i 
 		m := n.agent.metrics(t)
 		n.use(t, n.devices[i], readOnce, 1)
 		for end, metric := range ends {
-			told := since(m, metric, append(labels(i), "op", "read")...)
-			rig.Eventually(t, rig.Patience, func() error {
+			increase := since(m, metric, append(labels(i), "op", "read")...)
+			rig.Eventually(t, rig.DefaultTimeout, func() error {
 				now, err := n.agent.scrape()
-				if err == nil && told(now) == 0 {
+				if err == nil && increase(now) == 0 {
 					err = fmt.Errorf("the %s's end does not report %s's device %d", end, n.volume, i)
 				}
 				return err
@@ -237,7 +237,7 @@ func (n *remotePaths) delay(t *rig.Scope) {
 // undelayed is a link's time without its delay, of requests that their requester did not wait for: while the machine
 // itself pauses, it is measured again.
 func undelayed(t *rig.Scope, network func() (float64, time.Duration)) (alone float64) {
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		var waited time.Duration
 		if alone, waited = network(); waited > linkDelay/5 {
 			return fmt.Errorf("a request without a delay takes %v", waited)
@@ -309,7 +309,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 	age := func(m agentproc.Metrics, metric string, i int) float64 {
 		return m.Sum(metric, "volume", n.volume, "address", n.targets.Of(i).Address)
 	}
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := n.agent.scrape()
 		if err != nil {
 			return err
@@ -326,7 +326,7 @@ func (n *remotePaths) stall(t *rig.Scope) {
 	})
 	n.targets.CutLink(cut, false)
 	t.Check(<-read)
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := n.agent.scrape()
 		if old := age(m, "plumbline_replica_oldest_request_seconds", cut); err == nil && old > 0 {
 			err = fmt.Errorf("the oldest request is %.1f s old", old)

@@ -17,7 +17,7 @@ const (
 // followTargets waits until so many targets in user space are tracked: only then a login is seen, which has the
 // target's name.
 func (a *agent) followTargets(t *rig.Scope, targets int) {
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := a.scrape()
 		if n := m.Sum("plumbline_volume_target_processes"); err == nil && n != float64(targets) {
 			err = fmt.Errorf("%v targets in user space are followed", n)

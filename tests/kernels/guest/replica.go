@@ -33,7 +33,7 @@ func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	// What an engine did before it was followed is not counted: a notice from the kernel brings that about at once, and
 	// else a look at all processes every ten seconds.
 	started := time.Now()
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := a.scrape()
 		if n := m.Sum("plumbline_replica_processes"); err == nil && n < replicas+1 {
 			err = fmt.Errorf("%v processes are followed, of %d", n, replicas+1)

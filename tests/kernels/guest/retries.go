@@ -36,9 +36,11 @@ type scsiDisk struct {
 func newSCSIDisk(t *rig.Scope) *scsiDisk {
 	t.Check(call("modprobe", "sd_mod"))
 	t.Check(call("modprobe", "scsi_debug", "dev_size_mb=8", "ndelay="+strconv.FormatInt(retryDelay.Nanoseconds(), 10)))
-	t.Cleanup(func() { rig.Eventually(t, rig.Patience, func() error { return call("modprobe", "-r", "scsi_debug") }) })
+	t.Cleanup(func() {
+		rig.Eventually(t, rig.DefaultTimeout, func() error { return call("modprobe", "-r", "scsi_debug") })
+	})
 	d := &scsiDisk{}
-	rig.Eventually(t, rig.Patience, func() error {
+	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		folders, _ := filepath.Glob(scsiDebug + "/adapter0/host*/target*/*/block/*")
 		if len(folders) != 1 {
 			return fmt.Errorf("scsi_debug has the disks %q", folders)
@@ -98,7 +100,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	}
 	logf("a disk that fails")
 	var before agentproc.Metrics
-	rig.Eventually(t, rig.Patience, func() (err error) {
+	rig.Eventually(t, rig.DefaultTimeout, func() (err error) {
 		before, err = b.scrape()
 		return err
 	})
@@ -108,7 +110,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 	var retries, atDevice float64
 	var took time.Duration
 	var requeued uint64
-	rig.Eventually(t, rig.Patience, func() (err error) {
+	rig.Eventually(t, rig.DefaultTimeout, func() (err error) {
 		var made uint64
 		retries, atDevice, made = b.retried(t, d)
 		took, requeued, err = d.read(t, made)
@@ -141,7 +143,7 @@ func (b *blocks) measureRetries(t *rig.Scope, out *outcome.Outcome) {
 func (b *blocks) retried(t *rig.Scope, d *scsiDisk) (retries, seconds float64, made uint64) {
 	var m agentproc.Metrics
 	made = statsOf(t, d.name).ReadIOs
-	rig.Eventually(t, rig.Patience, func() (err error) {
+	rig.Eventually(t, rig.DefaultTimeout, func() (err error) {
 		if m, err = b.scrape(); err != nil {
 			return err
 		}

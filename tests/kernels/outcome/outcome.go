@@ -161,17 +161,17 @@ func (o Outcome) tolerated() uint64 {
 // truth, phases that are not the duration, runs missed. A feature that does not work is not wrong here.
 func (o Outcome) Wrong() []string {
 	var wrong []string
-	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	report := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	check := func(what string, works bool, counts []Count) {
 		if !works {
 			return
 		}
 		if truth, _ := Sum(counts); truth == 0 {
-			say("%s: nothing was made", what)
+			report("%s: nothing was made", what)
 		}
 		for _, c := range counts {
 			if c.Counted != c.Truth {
-				say("%s, %s: %d counted of %d", what, c.What, c.Counted, c.Truth)
+				report("%s, %s: %d counted of %d", what, c.What, c.Counted, c.Truth)
 			}
 		}
 	}
@@ -185,26 +185,26 @@ func (o Outcome) Wrong() []string {
 		check(wire.name+" commands", wire.works, wire.seen.Commands)
 		for _, d := range wire.seen.Delays {
 			if wire.works && !d.recovered() {
-				say("%s, %s of %.3f ms: %s", wire.name, d.What, 1e3*d.Put, d)
+				report("%s, %s of %.3f ms: %s", wire.name, d.What, 1e3*d.Put, d)
 			}
 		}
 	}
 	check("block requests", o.Blockio.Works, o.Disk)
 	if o.Query.Works {
 		if math.Abs(o.Phases-o.Duration) > split {
-			say("phases are %.6f s, durations %.6f s", o.Phases, o.Duration)
+			report("phases are %.6f s, durations %.6f s", o.Phases, o.Duration)
 		}
 		if o.Slept == 0 || o.Short() {
-			say("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
+			report("statements that slept %.3f s waited %.3f s", o.Slept, o.Waited)
 		}
 	}
 	missed, _ := o.MissedRuns()
 	if missed > o.tolerated() {
-		say("%d runs of the agent's programs were missed: %v", missed, o.Missed)
+		report("%d runs of the agent's programs were missed: %v", missed, o.Missed)
 	}
 	// What a missed run leaves, such as an end whose beginning was missed, is reported as lost, too.
 	if o.Lost > 0 && (!o.Backups || o.Lost > missed) {
-		say("%d events lost", o.Lost)
+		report("%d events lost", o.Lost)
 	}
 	return wrong
 }

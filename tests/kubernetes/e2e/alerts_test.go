@@ -241,10 +241,10 @@ func (n *node) slowDisk(disk *rig.SlowDisk, delay time.Duration) {
 		return nil
 	})
 	// The plugin then reports the same of the claim: where it is, which alert fires, and that it is the disk.
-	said := n.plumbline("why", "--namespace=db-held", pod)
-	n.t.Log(said)
+	output := n.plumbline("why", "--namespace=db-held", pod)
+	n.t.Log(output)
 	for _, part := range []string{"db-held/" + pod, "CanarySlow", "device"} {
-		if !strings.Contains(said, part) {
+		if !strings.Contains(output, part) {
 			n.t.Errorf("kubectl plumbline why does not name %s", part)
 		}
 	}
@@ -338,7 +338,7 @@ func (n *node) stallDisk(disk *rig.SlowDisk, pages *pager) {
 		defer d.Release()
 	}
 	var first notice
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		for _, one := range pages.since("page", began) {
 			// The device itself, what is stalled on it, or a server that waits for it.
 			if one.labels["device"] == filepath.Base(disk.Device) || one.labels["storageclass"] == held || strings.HasPrefix(one.labels["server"], "db-"+held+"/") {
@@ -356,7 +356,7 @@ func (n *node) stallDisk(disk *rig.SlowDisk, pages *pager) {
 	for _, d := range []*rig.Delay{disk.Reads, disk.Writes, disk.Syncs} {
 		d.Release()
 	}
-	testkit.Eventually(n.t, patience, n.none(`volume:stalled_seconds:max`))
+	testkit.Eventually(n.t, defaultTimeout, n.none(`volume:stalled_seconds:max`))
 }
 
 // comparable waits until each canary can be compared with its pinned run and none is slow.
@@ -377,7 +377,7 @@ func (n *node) failOver() (before, after string) {
 	n.t.Helper()
 	before = n.primary(held)
 	n.kubectl("delete", "pod", before, "--namespace=db-held", "--grace-period=0", "--force")
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		if after = n.primary(held); after == before || after == "" {
 			return fmt.Errorf("the primary is still %s", after)
 		}
@@ -396,5 +396,5 @@ func (n *node) pinBaseline() {
 	for _, class := range []string{control, held} {
 		n.kubectl("wait", "--for=condition=Complete", "job/pin-1", "--namespace=db-"+class, "--timeout=10m")
 	}
-	testkit.Eventually(n.t, patience, n.some(`count(loadgen:pinned_seconds:p95) >= 2`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`count(loadgen:pinned_seconds:p95) >= 2`))
 }

@@ -124,7 +124,7 @@ func (n *node) installBench(class string) {
 	values := filepath.Join("etc", namespace+".yaml")
 	n.write(values, fmt.Sprintf(benchValues, class, instances, class == control))
 	// The operator's webhook answers a little after the operator is ready.
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		_, err := n.tryHelm(namespace, "upgrade", "--install", "bench", benchChart(), "-f", n.path(values))
 		return err
 	})
@@ -138,9 +138,9 @@ func (n *node) uninstallBenches() {
 		n.kubectl("delete", "namespace", "db-"+class, "--timeout=5m")
 	}
 	for _, expression := range []string{`plumbline_volume_info{storageclass=~"local-path|held"}`, `plumbline_server_info{server=~"db-.*"}`, `loadgen_completed_total`} {
-		testkit.Eventually(n.t, patience, n.none(expression))
+		testkit.Eventually(n.t, defaultTimeout, n.none(expression))
 	}
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		if left := n.kubectl("get", "persistentvolumes", "--output=name"); left != "" {
 			return errors.New("volumes are left: " + left)
 		}

@@ -51,15 +51,15 @@ func (s *names) answer(question []byte) ([]byte, error) {
 	if err := m.Unpack(question); err != nil || len(m.Questions) != 1 {
 		return nil, err
 	}
-	asked := m.Questions[0]
+	query := m.Questions[0]
 	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true, RecursionDesired: m.RecursionDesired, RecursionAvailable: true},
 		Questions: m.Questions}
-	address, ok := s.find(strings.ToLower(strings.TrimSuffix(asked.Name.String(), ".")))
+	address, ok := s.find(strings.ToLower(strings.TrimSuffix(query.Name.String(), ".")))
 	switch {
 	case !ok:
 		reply.RCode = dnsmessage.RCodeNameError
-	case asked.Type == dnsmessage.TypeA:
-		reply.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: asked.Name, Type: asked.Type, Class: asked.Class, TTL: 5},
+	case query.Type == dnsmessage.TypeA:
+		reply.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: query.Name, Type: query.Type, Class: query.Class, TTL: 5},
 			Body: &dnsmessage.AResource{A: address}}}
 	}
 	return reply.Pack()

@@ -18,8 +18,8 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// patience is how long a condition may take on a machine that does other things, too.
-const patience = 5 * time.Minute
+// defaultTimeout is how long a condition may take on a machine that does other things, too.
+const defaultTimeout = 5 * time.Minute
 
 // TestOnNode installs both charts on a real node, with the commands that a user would type: it
 // follows statements from their servers to the claims their data is on, slows what the servers
@@ -48,7 +48,7 @@ func TestOnNode(t *testing.T) {
 	n.awaitDatabases()
 	n.punctual()
 	step("databases and canaries run")
-	testkit.Eventually(t, patience, func() error {
+	testkit.Eventually(t, defaultTimeout, func() error {
 		return n.targetsUp(map[string]int{"plumbline-node/plumbline-agent": 1, "plumbline-node/plumbline-blockio": 1,
 			"plumbline-node/longhorn-node-exporter": 1, "plumbline/longhorn-exporter": 1, "plumbline/openebs-exporter": 1, "plumbline/plumbline-events": 1,
 			"monitoring/prometheus": 1, "monitoring/node-exporter": 1, "monitoring/kubelet": 2,
@@ -56,7 +56,7 @@ func TestOnNode(t *testing.T) {
 			"db-held/postgresql-held": 2, "db-held/plumbline-canary": 1})
 	})
 	step("all targets up")
-	testkit.Eventually(t, patience, func() error { return n.rulesLoaded(n.ruleGroups()) })
+	testkit.Eventually(t, defaultTimeout, func() error { return n.rulesLoaded(n.ruleGroups()) })
 	step("all rules loaded and evaluated")
 
 	claims := map[string]string{"db-local-path/postgresql-local-path-1": "postgresql-local-path-1", "db-local-path/mysql-local-path-0": "data-mysql-local-path-0",
@@ -68,7 +68,7 @@ func TestOnNode(t *testing.T) {
 	}
 	joined := func(when string) {
 		n.t.Helper()
-		err := testkit.Await(patience, func() error { return n.checkJoins(claims, classes, loads) })
+		err := testkit.Await(defaultTimeout, func() error { return n.checkJoins(claims, classes, loads) })
 		n.writeJoins(when)
 		n.must(err)
 	}
@@ -259,12 +259,12 @@ func (n *node) followQuery() {
 			// A query by its identifier, and its text as the operator's exporter has it.
 			fmt.Sprintf(`rate(plumbline_query_id_statements_total{server=%q}[1m]) > 0 and on (server, queryid) query:text:info{query!=""}`, server),
 		} {
-			testkit.Eventually(n.t, patience, n.some(expression))
+			testkit.Eventually(n.t, defaultTimeout, n.some(expression))
 		}
 	}
 	// The control is known as one, and no other class is.
-	testkit.Eventually(n.t, patience, n.some(`plumbline_storageclass_control_info{storageclass="local-path"}`))
-	testkit.Eventually(n.t, patience, n.none(`plumbline_storageclass_control_info{storageclass="held"}`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`plumbline_storageclass_control_info{storageclass="local-path"}`))
+	testkit.Eventually(n.t, defaultTimeout, n.none(`plumbline_storageclass_control_info{storageclass="held"}`))
 	// No part complains, and nothing of the scraped pods stands in the labels' way.
 	for _, expression := range []string{
 		`plumbline_scrape_collector_success{job!~".*longhorn.*"} == 0`,
@@ -273,7 +273,7 @@ func (n *node) followQuery() {
 		`{__name__=~"plumbline_.*", exported_namespace!=""}`,
 		`{__name__=~"plumbline_.*", exported_node!=""}`,
 	} {
-		testkit.Eventually(n.t, patience, n.none(expression))
+		testkit.Eventually(n.t, defaultTimeout, n.none(expression))
 	}
 }
 
@@ -305,14 +305,14 @@ func (n *node) killAgent() {
 	before := restarts()
 	pid := n.processOf("plumbline-agent")
 	n.run("kill", "-KILL", pid)
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		if now := restarts(); now == before {
 			return errors.New("the agent was not started again: " + now)
 		}
 		return nil
 	})
 	n.kubectl("rollout", "status", "daemonset/plumbline-agent", "--namespace=plumbline-node", "--timeout=5m")
-	testkit.Eventually(n.t, patience, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="db-held/`+n.primary(held)+`"}[20s]))) > 0 and on () (time() - max(process_start_time_seconds{job="plumbline-node/plumbline-agent"}) < 300)`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`histogram_count(sum(rate(plumbline_query_duration_seconds{server="db-held/`+n.primary(held)+`"}[20s]))) > 0 and on () (time() - max(process_start_time_seconds{job="plumbline-node/plumbline-agent"}) < 300)`))
 }
 
 // processOf returns the one process of a program, as the node's own procfs shows it.

@@ -41,14 +41,14 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 	n.apply(shop)
 	defer func() {
 		n.kubectl("delete", "namespace", "shop", "--timeout=5m")
-		testkit.Eventually(n.t, patience, n.none(`plumbline_server_info{server=~"shop/.*"}`))
+		testkit.Eventually(n.t, defaultTimeout, n.none(`plumbline_server_info{server=~"shop/.*"}`))
 		// The databases of the class held were stalled as well.
 		n.awaitDatabases()
-		testkit.Eventually(n.t, patience, n.none(`volume:stalled_seconds:max`))
+		testkit.Eventually(n.t, defaultTimeout, n.none(`volume:stalled_seconds:max`))
 	}()
 	n.kubectl("wait", "--for=condition=Ready", "cluster/shop", "--namespace=shop", "--timeout=5m")
 	n.kubectl("patch", "cluster/shop", "--namespace=shop", "--type=merge", `--patch={"spec": {"instances": 2, "storage": {"storageClass": "`+control+`"}}}`)
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		if ready := n.shop("{.status.readyInstances}"); ready != "2" {
 			return errors.New("ready instances: " + ready)
 		}
@@ -56,11 +56,11 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 	})
 	w := n.watch("shop", "shop", held)
 	defer w.end()
-	testkit.Eventually(n.t, patience, n.some(`server:volume:info{server="shop/shop-1", storageclass="`+held+`"}`))
-	testkit.Eventually(n.t, patience, n.some(`server:volume:info{server="shop/shop-2", storageclass="`+control+`"}`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`server:volume:info{server="shop/shop-1", storageclass="`+held+`"}`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`server:volume:info{server="shop/shop-2", storageclass="`+control+`"}`))
 
 	// Until then Alertmanager takes it for the same page.
-	testkit.Eventually(n.t, 2*patience, func() error {
+	testkit.Eventually(n.t, 2*defaultTimeout, func() error {
 		if open := pages.open("page"); len(open) > 0 {
 			return fmt.Errorf("not resolved are %v", open)
 		}
@@ -74,18 +74,18 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 			defer d.Release()
 		}
 		var page *notice
-		said, state := map[string]float64{}, ""
+		paged, state := map[string]float64{}, ""
 		// A minute and a half, in which the operator could do what it does.
-		testkit.Eventually(n.t, patience, func() error {
+		testkit.Eventually(n.t, defaultTimeout, func() error {
 			seconds := time.Since(began).Seconds()
 			for _, one := range pages.since("page", began) {
 				if page == nil && one.labels["device"] == filepath.Base(disk.Device) {
 					page = &one
 				}
 				text := fmt.Sprint(one.labels)
-				if _, known := said[text]; !known {
-					said[text] = one.at.Sub(began).Seconds()
-					n.note("%4.0f s paged: %s", said[text], text)
+				if _, known := paged[text]; !known {
+					paged[text] = one.at.Sub(began).Seconds()
+					n.note("%4.0f s paged: %s", paged[text], text)
 				}
 			}
 			if now := n.shop("primary {.status.currentPrimary}, ready {.status.readyInstances}, phase {.status.phase}"); now != state {
@@ -120,7 +120,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 		n.note("the operator saw nothing: %v", unseen)
 		switch {
 		case page == nil:
-			n.t.Errorf("nobody is paged for the primary's disk; paged: %v", said)
+			n.t.Errorf("nobody is paged for the primary's disk; paged: %v", paged)
 		case page.at.Sub(began) > time.Minute:
 			n.t.Errorf("the page came after %s", page.at.Sub(began))
 		}

@@ -44,10 +44,10 @@ func (n *node) longhornFaults(v longhornVolume) {
 		began := time.Now()
 		watch, isOver := n.watchAlerts(), f.over(v)
 		mend := f.begin(v)
-		testkit.Eventually(n.t, patience, isOver)
+		testkit.Eventually(n.t, defaultTimeout, isOver)
 		over := time.Since(began)
 		if f.alert != nil {
-			testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
+			testkit.Eventually(n.t, defaultTimeout, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
 		}
 		if mend != nil {
 			mend()
@@ -63,7 +63,7 @@ const faultTable = "| fault | over after | alerts of the volume, after seconds |
 // volume that fired meanwhile.
 func (n *node) reportFault(file, what string, v longhornVolume, began time.Time, over time.Duration, watch func(longhornVolume) (ours, others string)) string {
 	n.t.Helper()
-	testkit.Eventually(n.t, 3*patience, n.wellAgain(v, time.Now()))
+	testkit.Eventually(n.t, 3*defaultTimeout, n.wellAgain(v, time.Now()))
 	well := time.Since(began)
 	ours, others := watch(v)
 	n.report(file, fmt.Sprintf("| %s | %.0f s, well again %.0f s | %s | %s |\n", what, over.Seconds(), well.Seconds(), ours, others))
@@ -229,7 +229,7 @@ func (n *node) fewerReplicas(v longhornVolume) func() {
 	n.setReplicas(v, 2)
 	// Longhorn leaves the third one until it is deleted.
 	n.kubectl("delete", "replicas.longhorn.io", v.replicas[2], "--namespace=longhorn-system", "--timeout=2m")
-	return func() { n.setReplicas(v, 3); testkit.Eventually(n.t, 2*patience, n.replicasAre(3)(v)) }
+	return func() { n.setReplicas(v, 3); testkit.Eventually(n.t, 2*defaultTimeout, n.replicasAre(3)(v)) }
 }
 
 func (n *node) replicasAre(replicas int) func(longhornVolume) func() error {

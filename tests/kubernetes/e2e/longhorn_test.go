@@ -210,7 +210,7 @@ func (n *node) followLonghorn(v longhornVolume) {
 		}
 	}
 	for _, expression := range expressions {
-		testkit.Eventually(n.t, patience, n.some(expression))
+		testkit.Eventually(n.t, defaultTimeout, n.some(expression))
 	}
 	n.keepLine("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
 }
@@ -261,9 +261,9 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 			n.must(mend())
 		}
 	}()
-	testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
+	testkit.Eventually(n.t, 2*defaultTimeout, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
 	n.keepLine("longhorn.txt", "a replica of %s stopped for half of the time: named after %.0f s", v.class, time.Since(began).Seconds())
-	testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
+	testkit.Eventually(n.t, defaultTimeout, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
 	n.keepLine("longhorn.txt", "%s", n.plumbline("why", "--namespace=db-"+v.class, v.claim))
 	n.agree("db-"+v.class, v.claim, []answer.Culprit{{Reason: why.SlowReplica, Replica: slow}}, "--break-down")
 	events := func(reason string) func() error {
@@ -281,10 +281,10 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 			return fmt.Errorf("no event %s of %s on %s:\n%s", reason, slow, v.claim, events)
 		}
 	}
-	testkit.Eventually(n.t, 3*patience, events("ReplicaSlow"))
+	testkit.Eventually(n.t, 3*defaultTimeout, events("ReplicaSlow"))
 	mended = true
 	n.must(mend())
-	return func() { testkit.Eventually(n.t, 3*patience, events("ReplicaRecovered")) }
+	return func() { testkit.Eventually(n.t, 3*defaultTimeout, events("ReplicaRecovered")) }
 }
 
 // publications are experiments on Longhorn beside the control, with their charts' values.
@@ -330,7 +330,7 @@ func (n *node) uninstallLonghornBenches() {
 		n.helm("db-"+class, "uninstall", "bench", "--wait", "--timeout=5m")
 		n.kubectl("delete", "namespace", "db-"+class, "--timeout=5m")
 	}
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		left, err := n.try("get", "volumes.longhorn.io", "--namespace=longhorn-system", "--output=name")
 		if err == nil && left != "" {
 			err = errors.New("volumes are left: " + left)
@@ -338,7 +338,7 @@ func (n *node) uninstallLonghornBenches() {
 		return err
 	})
 	for _, expression := range []string{`plumbline_volume_info{storageclass=~"longhorn.*"}`, `plumbline_longhorn_volume_info`, `plumbline_replica_info`} {
-		testkit.Eventually(n.t, patience, n.none(expression))
+		testkit.Eventually(n.t, defaultTimeout, n.none(expression))
 	}
 }
 

@@ -61,7 +61,7 @@ func (n *node) besideMachine() {
 	defer func() {
 		n.must(machine.Signal(syscall.SIGINT))
 		n.kubectl("delete", "namespace", "machine", "--timeout=5m")
-		testkit.Eventually(n.t, patience, n.none(`plumbline_server_info{server=~"machine.*"}`))
+		testkit.Eventually(n.t, defaultTimeout, n.none(`plumbline_server_info{server=~"machine.*"}`))
 	}()
 	n.kubectl("wait", "--for=condition=Ready", "cluster/free", "cluster/limited", "--namespace=machine", "--timeout=8m")
 	targets := map[string]any{"targets": []map[string]any{
@@ -75,7 +75,7 @@ func (n *node) besideMachine() {
 	file, out := n.path("etc", "targets.yaml"), n.path("etc", "machine.json")
 	n.must(os.WriteFile(file, text, 0o600))
 	for _, server := range []string{`address="` + nodeAddress + `", port="5433"`, `server="machine/free-1"`, `server="machine/limited-1"`} {
-		testkit.Eventually(n.t, patience, n.some(`server:address:info{`+server+`}`))
+		testkit.Eventually(n.t, defaultTimeout, n.some(`server:address:info{`+server+`}`))
 	}
 	// From memory: the disk has no part in it.
 	const selects = "pgbench select-only 10 clients"

@@ -367,7 +367,7 @@ func (n *node) apply(text string) {
 	n.must(err)
 	n.must(file.Close())
 	// A webhook of an operator that was starved of CPU, as by the scenario before, is away for a while.
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		_, err := n.try("apply", "--server-side", "-f", file.Name())
 		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
 			n.t.Fatal(err)

@@ -50,7 +50,7 @@ func (n *node) watch(namespace, cluster, class string) *watcher {
 		"--profile=write-mostly", fmt.Sprint("--rate=", watcherRate), "--when-down=wait", "--timeout=10s", "--warmup=1s", "--database=watched", "--storageclass="+class,
 		"--web.listen-address="+watcherAddress, "--dsn="+n.dsn(namespace, cluster))
 	w := &watcher{n, process}
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		s, err := w.look()
 		if err == nil && s.committed < 10*watcherRate {
 			err = fmt.Errorf("%.0f transactions are committed", s.committed)
@@ -126,7 +126,7 @@ func (w *watcher) outage(what string, happens func()) {
 	n.must(err)
 	// Half a minute as it is otherwise.
 	var before seen
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		before, err = w.look()
 		if err == nil && before.committed-first.committed < 30*watcherRate {
 			err = errors.New("too few are committed to know how long they take")
@@ -136,7 +136,7 @@ func (w *watcher) outage(what string, happens func()) {
 	began := time.Now()
 	happens()
 	var after seen
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		after, err = w.look()
 		if err == nil && (after.outages == before.outages || after.oldest > 1) {
 			err = fmt.Errorf("%.0f outages are over; the oldest transaction waits for %.1f s", after.outages-before.outages, after.oldest)
@@ -202,7 +202,7 @@ func (n *node) switchOver() (before, after string) {
 	n.kubectl("patch", "cluster/postgresql-held", "--namespace=db-held", "--subresource=status", "--type=merge", fmt.Sprintf(
 		`--patch={"status": {"targetPrimary": %q, "targetPrimaryTimestamp": %q, "phase": "Switchover in progress", "phaseReason": "Switching over to %s"}}`,
 		after, time.Now().Format("2006-01-02T15:04:05.000000Z07:00"), after))
-	testkit.Eventually(n.t, patience, n.primaryIs(held, after))
+	testkit.Eventually(n.t, defaultTimeout, n.primaryIs(held, after))
 	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-held", "--namespace=db-held", "--timeout=8m")
 	return before, after
 }

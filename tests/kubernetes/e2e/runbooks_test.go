@@ -37,9 +37,9 @@ func (n *node) runRunbooks() {
 			}
 			typed++
 			command := words.Replace(found[1])
-			if said, err := n.try(strings.Fields(command)...); err != nil {
+			if output, err := n.try(strings.Fields(command)...); err != nil {
 				n.t.Errorf("%s: %v", filepath.Base(file), err)
-			} else if strings.TrimSpace(said) == "" {
+			} else if strings.TrimSpace(output) == "" {
 				n.t.Errorf("%s: kubectl %s prints nothing", filepath.Base(file), command)
 			}
 		}

@@ -42,14 +42,14 @@ func TestThreeNodes(t *testing.T) {
 	n.schedule()
 	n.kubectl("wait", "--for=jsonpath={.status.robustness}=healthy", "volumes.longhorn.io", "--all", "--namespace=longhorn-system", "--timeout=5m")
 	step("PostgreSQL, its standby and a canary run")
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		return n.targetsUp(map[string]int{"plumbline-node/plumbline-agent": 3, "plumbline-node/plumbline-blockio": 3,
 			"plumbline-node/longhorn-node-exporter": 3, "plumbline/longhorn-exporter": 1, "plumbline/longhorn-manager": 3, "plumbline/openebs-exporter": 1, "plumbline/plumbline-events": 1,
 			"monitoring/prometheus": 1, "monitoring/node-exporter": 3, "monitoring/kubelet": 6,
 			"db-" + replicated + "/postgresql-" + replicated: 2, "db-" + replicated + "/plumbline-canary": 1})
 	})
 	step("all targets up")
-	testkit.Eventually(n.t, patience, func() error { return n.rulesLoaded(n.ruleGroups()) })
+	testkit.Eventually(n.t, defaultTimeout, func() error { return n.rulesLoaded(n.ruleGroups()) })
 
 	primary, standby := n.primary(replicated), n.standby(replicated)
 	volume := n.longhornVolume(replicated, primary)
@@ -76,7 +76,7 @@ func TestThreeNodes(t *testing.T) {
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
 	part("the primary's node is drained", n.drainNode)
 	part("what kubectl plumbline try made is removed, though it was killed", removed)
-	part("no collector fails", func() { testkit.Eventually(n.t, 2*patience, n.none(`plumbline_scrape_collector_success == 0`)) })
+	part("no collector fails", func() { testkit.Eventually(n.t, 2*defaultTimeout, n.none(`plumbline_scrape_collector_success == 0`)) })
 }
 
 // filling is a pod with a volume of the replicated class, as small as Longhorn makes one.
@@ -107,14 +107,14 @@ func (n *node) fillVolume() {
 	n.apply(filling)
 	n.kubectl("wait", "--for=condition=Ready", "pod/filling", "--timeout=5m")
 	const fires = `ALERTS{alertname="VolumeAlmostFull", alertstate="firing", namespace="default", persistentvolumeclaim="filling", severity="critical"}`
-	testkit.Eventually(n.t, patience, n.some(`volume:available_watched:ratio{persistentvolumeclaim="filling"} > 0.5`))
+	testkit.Eventually(n.t, defaultTimeout, n.some(`volume:available_watched:ratio{persistentvolumeclaim="filling"} > 0.5`))
 	began := time.Now()
 	n.kubectl("exec", "filling", "--", "sh", "-c", "cat /dev/zero >/data/file; test -s /data/file")
-	testkit.Eventually(n.t, 2*patience, n.some(fires))
+	testkit.Eventually(n.t, 2*defaultTimeout, n.some(fires))
 	n.keepLine("three-nodes.txt", "a full volume of %s: paged after %.0f s", replicated, time.Since(began).Seconds())
-	testkit.Eventually(n.t, patience, n.none(`ALERTS{alertname="VolumeAlmostFull", persistentvolumeclaim!="filling"}`))
+	testkit.Eventually(n.t, defaultTimeout, n.none(`ALERTS{alertname="VolumeAlmostFull", persistentvolumeclaim!="filling"}`))
 	n.kubectl("exec", "filling", "--", "rm", "/data/file")
-	testkit.Eventually(n.t, 2*patience, n.none(fires))
+	testkit.Eventually(n.t, 2*defaultTimeout, n.none(fires))
 	n.kubectl("delete", "pod/filling", "persistentvolumeclaim/filling", "--timeout=5m")
 }
 
@@ -139,10 +139,10 @@ func (n *node) eachItsOwn(servers map[string]string) {
 			fmt.Sprintf(`plumbline_server_volume_info{server=%q, node=%q, volume!=""}`, server, node),
 			fmt.Sprintf(`rate(plumbline_query_phase_seconds_total{server=%q, node=%q, phase="cpu"}[1m]) > 0`, server, node),
 		} {
-			testkit.Eventually(n.t, patience, n.some(wanted))
+			testkit.Eventually(n.t, defaultTimeout, n.some(wanted))
 		}
 		for _, metric := range []string{"plumbline_server_info", "plumbline_server_volume_info", "plumbline_query_phase_seconds_total"} {
-			testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`%s{server=%q, node!=%q}`, metric, server, node)))
+			testkit.Eventually(n.t, defaultTimeout, n.none(fmt.Sprintf(`%s{server=%q, node!=%q}`, metric, server, node)))
 		}
 	}
 }
@@ -182,13 +182,13 @@ func (n *node) namesReplica(what string, v longhornVolume, w *worker, wanted []s
 	slow := n.replicaOn(v, w)
 	wanted = append([]string{slow, w.Name}, wanted...)
 	// None stands out before: what was at the beginning is forgotten after some minutes.
-	testkit.Eventually(n.t, 2*patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica"}`, v.volume)))
+	testkit.Eventually(n.t, 2*defaultTimeout, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica"}`, v.volume)))
 	n.row(what, v, func() func() {
 		began := time.Now()
 		mend := do()
-		testkit.Eventually(n.t, 2*patience, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
+		testkit.Eventually(n.t, 2*defaultTimeout, n.some(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica=%q}`, v.volume, slow)))
 		n.keepLine("three-nodes.txt", "%s: replica %s named after %.0f s", what, slow, time.Since(began).Seconds())
-		testkit.Eventually(n.t, patience, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
+		testkit.Eventually(n.t, defaultTimeout, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica", replica!=%q}`, v.volume, slow)))
 		why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
 		n.keepLine("three-nodes.txt", "%s", why)
 		for _, name := range wanted {
@@ -206,8 +206,8 @@ func (n *node) cutNetwork(v longhornVolume, w *worker) {
 	n.t.Helper()
 	n.row(w.Name+", where a replica is, is cut off", v, func() func() {
 		mend := n.cut(w)
-		testkit.Eventually(n.t, patience, n.degraded(v))
-		testkit.Eventually(n.t, patience, n.some(fmt.Sprintf(`ALERTS{alertname="VolumeDegraded", volume=%q}`, v.volume)))
+		testkit.Eventually(n.t, defaultTimeout, n.degraded(v))
+		testkit.Eventually(n.t, defaultTimeout, n.some(fmt.Sprintf(`ALERTS{alertname="VolumeDegraded", volume=%q}`, v.volume)))
 		return mend
 	})
 }
@@ -223,19 +223,19 @@ func (n *node) loseNode(v longhornVolume, w *worker, standby string) {
 		began := time.Now()
 		watcher.outage("the primary's node is cut off", func() {
 			mend = n.cut(w)
-			testkit.Eventually(n.t, 2*patience, n.primaryIs(v.class, standby))
+			testkit.Eventually(n.t, 2*defaultTimeout, n.primaryIs(v.class, standby))
 		})
 		n.keepLine("three-nodes.txt", "the primary's node is cut off: %s is the primary, and answered for a minute, after %.0f s", standby, time.Since(began).Seconds())
 		for _, expression := range []string{
 			fmt.Sprintf(`server:volume:info{server="db-%s/%s", persistentvolumeclaim=%q, volume=%q}`, v.class, standby, standby, other.volume),
 			fmt.Sprintf(`loadgen:volume:info{server="db-%s/%s", volume=%q}`, v.class, standby, other.volume),
 		} {
-			testkit.Eventually(n.t, patience, n.some(expression))
+			testkit.Eventually(n.t, defaultTimeout, n.some(expression))
 		}
 		return mend
 	})
 	n.kubectl("wait", "--for=condition=Ready", "cluster/postgresql-"+v.class, "--namespace=db-"+v.class, "--timeout=10m")
-	testkit.Eventually(n.t, 3*patience, n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume)))
+	testkit.Eventually(n.t, 3*defaultTimeout, n.some(fmt.Sprintf(`plumbline_longhorn_volume_robustness{volume=%q, robustness="healthy"} == 1`, v.volume)))
 }
 
 // drainNode drains the primary's node, as before its maintenance: nobody is paged for that.
@@ -244,13 +244,13 @@ func (n *node) drainNode() {
 	before, after := n.primary(replicated), n.standby(replicated)
 	w, other := n.workerOf("db-"+replicated, before), n.longhornVolume(replicated, after)
 	// What the former scenario had somebody paged for is over.
-	testkit.Eventually(n.t, 2*patience, n.none(`ALERTS{alertstate="firing", severity="critical"}`))
+	testkit.Eventually(n.t, 2*defaultTimeout, n.none(`ALERTS{alertstate="firing", severity="critical"}`))
 	watcher := n.watch("db-"+replicated, "postgresql-"+replicated, replicated)
 	defer watcher.end()
 	alerts := n.row(w.Name+", where the primary is, is drained", other, func() func() {
 		watcher.outage("the primary's node is drained", func() {
 			n.kubectl("drain", w.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=8m")
-			testkit.Eventually(n.t, patience, n.primaryIs(replicated, after))
+			testkit.Eventually(n.t, defaultTimeout, n.primaryIs(replicated, after))
 		})
 		return func() { n.kubectl("uncordon", w.Name) }
 	})

@@ -86,7 +86,7 @@ func (n *node) begin(command []string) *trial {
 // until waits until it has printed something.
 func (n *node) until(r *trial, sign string) {
 	n.t.Helper()
-	testkit.Eventually(n.t, patience, func() error {
+	testkit.Eventually(n.t, defaultTimeout, func() error {
 		select {
 		case err := <-r.ended:
 			n.t.Fatalf("kubectl plumbline try ended without %q: %v\n%s", sign, err, r.printed())
@@ -131,7 +131,7 @@ func (n *node) agree(namespace, claim string, wanted []answer.Culprit, more ...s
 	n.t.Helper()
 	command := n.plugin("why", "--namespace="+namespace, claim, "--output=json")
 	var installed answer.Finding
-	if err := testkit.Await(patience, func() error {
+	if err := testkit.Await(defaultTimeout, func() error {
 		text, err := exec.Command(command[0], command[1:]...).Output()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -193,7 +193,7 @@ func (n *node) nothingLeftOf(r *trial) {
 		n.t.Errorf("no Job was made:\n%s", r.printed())
 	}
 	for _, job := range made {
-		testkit.Eventually(n.t, 2*patience, func() error {
+		testkit.Eventually(n.t, 2*defaultTimeout, func() error {
 			left, err := n.try("get", "jobs,pods", "--all-namespaces", "--selector=app.kubernetes.io/name=plumbline-try", "--output=name")
 			if err == nil && strings.Contains(left, job[1]) {
 				err = errors.New("left of kubectl plumbline try: " + left)
@@ -218,7 +218,7 @@ func (n *node) tryEnds(namespace, claim string) {
 	} {
 		r := n.begin(one.command)
 		n.until(r, " ms a ")
-		asked := time.Now()
+		signaled := time.Now()
 		n.must(one.end(r))
 		if err := <-r.ended; err != nil {
 			n.t.Errorf("ended by %s: %v\n%s", what, err, r.printed())
@@ -226,7 +226,7 @@ func (n *node) tryEnds(namespace, claim string) {
 		if text := r.printed(); !strings.Contains(text, "Means of the last") {
 			n.t.Errorf("ended by %s, and no answer:\n%s", what, text)
 		}
-		n.keepLine("try.txt", "ended by %s: the first bar after %.1f s, all over %.1f s after the end", what, r.bar.Seconds(), time.Since(asked).Seconds())
+		n.keepLine("try.txt", "ended by %s: the first bar after %.1f s, all over %.1f s after the end", what, r.bar.Seconds(), time.Since(signaled).Seconds())
 		n.nothingLeftOf(r)
 	}
 }

@@ -52,14 +52,14 @@ func main() {
 		os.Exit(2)
 	}
 	for _, way := range ways {
-		say("the initiator with %q, the target with %q", way.initiator, way.target)
-		if err := rig.Run(say, func(t *rig.Scope) { use(t, *program, way.initiator, way.target...) }); err != nil {
+		logf("the initiator with %q, the target with %q", way.initiator, way.target)
+		if err := rig.Run(logf, func(t *rig.Scope) { use(t, *program, way.initiator, way.target...) }); err != nil {
 			os.Exit(1)
 		}
 	}
 }
 
-func say(format string, args ...any) { fmt.Printf("linux: "+format+"\n", args...) }
+func logf(format string, args ...any) { fmt.Printf("linux: "+format+"\n", args...) }
 
 func use(t *rig.Scope, program, initiator string, target ...string) {
 	targets := rig.NewUserNVMeTarget(t, nqn, program, 5*time.Millisecond, target...)

@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, say io.Writer, listen, disk string, o nvmetcp.Options) error {
+func run(ctx context.Context, out io.Writer, listen, disk string, o nvmetcp.Options) error {
 	f, err := open(disk)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func run(ctx context.Context, say io.Writer, listen, disk string, o nvmetcp.Opti
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	fmt.Fprintln(say, "listening at", target.Address())
+	fmt.Fprintln(out, "listening at", target.Address())
 	<-ctx.Done()
 	return target.Close()
 }

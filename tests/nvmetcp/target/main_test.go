@@ -24,15 +24,15 @@ func TestRun(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	said, say := io.Pipe()
+	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, say, "127.0.0.1:0", disk, nvmetcp.Options{NQN: nqn})
-		_ = say.CloseWithError(fmt.Errorf("it has ended: %w", err))
+		err := run(ctx, writer, "127.0.0.1:0", disk, nvmetcp.Options{NQN: nqn})
+		_ = writer.CloseWithError(fmt.Errorf("it has ended: %w", err))
 		ended <- err
 	}()
 	var address string
-	if _, err := fmt.Fscanf(said, "listening at %s\n", &address); err != nil {
+	if _, err := fmt.Fscanf(reader, "listening at %s\n", &address); err != nil {
 		t.Fatal(err)
 	}
 	h, err := nvmetcp.Connect(address, nqn, 1, nvmetcp.HostOptions{})

@@ -85,7 +85,7 @@ func Start(ctx context.Context, folder string, want ...string) (*Browser, func()
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("lang", "en-US"),
-		chromedp.WSURLReadTimeout(testkit.Patience),
+		chromedp.WSURLReadTimeout(testkit.DefaultTimeout),
 	)
 	allocator, endAllocator := chromedp.NewExecAllocator(ctx, options...)
 	context, end := chromedp.NewContext(allocator)

@@ -28,7 +28,7 @@ func start(t *testing.T) *Browser {
 	return b
 }
 
-const deadline = testkit.Patience
+const deadline = testkit.DefaultTimeout
 
 func TestLook(t *testing.T) {
 	server := httptest.NewServer(http.FileServer(http.Dir("testdata")))
@@ -97,10 +97,10 @@ func TestRequests(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].What != "query" {
 		t.Errorf("found %+v, %v", found, err)
 	}
-	patience := 5 * time.Second
-	testkit.Eventually(t, testkit.Patience, func() error {
-		_, _, err := b.Open(server.URL+"/?how=hang", View{Width: 800}, patience)
-		patience *= 2 // on a busy machine it has not begun yet
+	timeout := 5 * time.Second
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		_, _, err := b.Open(server.URL+"/?how=hang", View{Width: 800}, timeout)
+		timeout *= 2 // on a busy machine it has not begun yet
 		if err == nil || !strings.Contains(err.Error(), "/api/ds/query?hang") {
 			return fmt.Errorf("a page that hangs: %w", err)
 		}

@@ -145,7 +145,7 @@ func TestRecord(t *testing.T) {
 }
 
 // The overview's tiles show what is stalled, and not only what has become slower.
-func TestTilesSayWhatIsStuck(t *testing.T) {
+func TestTilesNameWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	all, err := dashboards.Expressions(filepath.Join(testkit.Root(), "dashboards"))
 	if err != nil {

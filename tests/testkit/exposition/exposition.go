@@ -48,7 +48,7 @@ func Golden(t testing.TB, g prometheus.Gatherer, path string, volatile ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if got := without(volatile, Text(t, g)); got != string(want) {
 			return fmt.Errorf("differs from %s (run with -update to accept)\n%s", path, difference(string(want), got))
 		}

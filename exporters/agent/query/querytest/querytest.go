@@ -152,7 +152,7 @@ func During(t testing.TB, c collector.Collector, server string, statements uint6
 func Since(t testing.TB, c collector.Collector, server string, before Seen, statements uint64) Seen {
 	t.Helper()
 	var got Seen
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		got = Look(t, c, server).Minus(before)
 		if n := got.Total(); n < statements {
 			return fmt.Errorf("%d statements of %d: %v, lost %v", n, statements, got.Counts, got.Lost)
@@ -190,7 +190,7 @@ func WantSum(t testing.TB, got Seen) {
 // WaitForServer waits until the collector reports a server with this label, and returns its metrics.
 func WaitForServer(t testing.TB, c collector.Collector, server string) (info map[string]string) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, f := range collectortest.Gather(t, c) {
 			for _, m := range f.Metric {
 				if info = collectortest.Labels(m); f.GetName() == "plumbline_server_info" && info["server"] == server {
@@ -232,7 +232,7 @@ func Wakeups(t testing.TB, c collector.Collector, label string) (sum float64, se
 // is not woken for it.
 func UntilAsleep(t testing.TB, tid int) {
 	t.Helper()
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func NewMeter(t testing.TB) *Meter { return &Meter{T: t, Registry: prometheus.Ne
 
 // Add has the meter read a collector, too, by its name.
 func (m *Meter) Add(log *slog.Logger, name string, c exporterkit.Collector) {
-	set := exporterkit.NewSetWithTimeout(log, testkit.Patience)
+	set := exporterkit.NewSetWithTimeout(log, testkit.DefaultTimeout)
 	set.Add(name, c)
 	m.Registry.MustRegister(set)
 }
@@ -124,7 +124,7 @@ func (r Reading) inflight() float64 {
 func (m *Meter) Eventually(what string, ok func(Reading) bool) Reading {
 	m.T.Helper()
 	var r Reading
-	testkit.Eventually(m.T, testkit.Patience, func() error {
+	testkit.Eventually(m.T, testkit.DefaultTimeout, func() error {
 		r = m.Read()
 		if !ok(r) {
 			return errors.New(what)

@@ -56,7 +56,7 @@ func StartGalera(t testing.TB, n int) (members []*MariaDB) {
 	t.Helper()
 	first := startGalera(t, "", testkit.FreeAddress(t))
 	first.Client(t, true, "shutdown")
-	testkit.Eventually(t, testkit.Patience, func() error {
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if syscall.Kill(first.PID, 0) == nil {
 			return errors.New("the first server runs")
 		}
@@ -145,7 +145,7 @@ func startMariaDB(t testing.TB, m *MariaDB, prepare func(dir string, who *syscal
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGKILL) // an orderly end takes seconds, for data that is thrown away
 	m.PID = cmd.Process.Pid
 	db := m.Open(t, nil)
-	testkit.Eventually(t, testkit.Patience, db.Ping)
+	testkit.Eventually(t, testkit.DefaultTimeout, db.Ping)
 	return m
 }
 

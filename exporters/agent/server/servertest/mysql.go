@@ -49,7 +49,7 @@ func StartMySQLOn(t testing.TB, prepare func(run string, who *syscall.Credential
 	cmd := m.command(t, "mysqld", args...)
 	start(t, cmd, filepath.Join(m.Dir, "log"), syscall.SIGKILL) // an orderly end takes seconds, for data that is thrown away
 	m.PID = cmd.Process.Pid
-	testkit.Eventually(t, testkit.Patience, m.Open(t, nil).Ping)
+	testkit.Eventually(t, testkit.DefaultTimeout, m.Open(t, nil).Ping)
 	return m
 }
 

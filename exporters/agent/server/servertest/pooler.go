@@ -75,6 +75,6 @@ func startPooler(t testing.TB, name string, options []string, configure func(por
 	cmd := exec.Command(program, append(options, config)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	start(t, cmd, config+".log", syscall.SIGINT)
-	testkit.Eventually(t, testkit.Patience, func() error { return freeport.Listening(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return freeport.Listening(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) })
 	return port
 }

@@ -77,7 +77,7 @@ func startRedis(t testing.TB, prepare func(data string), dir, own string, who *s
 	cmd := command(args)
 	start(t, cmd, filepath.Join(r.Dir, "log"), syscall.SIGTERM)
 	r.PID = cmd.Process.Pid
-	testkit.Eventually(t, testkit.Patience, func() error { return freeport.Listening(r.Address()) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return freeport.Listening(r.Address()) })
 	return r
 }
 
@@ -97,7 +97,7 @@ func StartSentinel(t testing.TB) (pid, port int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	cmd.Dir = dir
 	start(t, cmd, filepath.Join(dir, "log"), syscall.SIGTERM)
-	testkit.Eventually(t, testkit.Patience, func() error { return freeport.Listening(fmt.Sprintf("127.0.0.1:%d", port)) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return freeport.Listening(fmt.Sprintf("127.0.0.1:%d", port)) })
 	return cmd.Process.Pid, port
 }
 

@@ -86,7 +86,7 @@ func TestExport(t *testing.T) {
 	var spans *pb.ResourceSpans
 	select {
 	case spans = <-got:
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("nothing was sent")
 	}
 	if a := spans.Resource.Attributes; a[0].Value.GetStringValue() != "bad\uFFFDname" || a[1].Value.GetStringValue() != "node1" {
@@ -123,7 +123,7 @@ func TestExport(t *testing.T) {
 	if wakeup != 3e-5 || query != "-7" {
 		t.Errorf("the wake-up before the statement took %v s, its query is %q", wakeup, query)
 	}
-	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1, 0, 0) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 1, 0, 0) })
 }
 
 func counts(e *Exporter, sent, failed, overflowed uint64) error {
@@ -144,10 +144,10 @@ func TestRefused(t *testing.T) {
 	})
 	refuse <- true
 	e.Export(statement("s"))
-	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 0, 1, 0) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 0, 1, 0) })
 	refuse <- false
 	e.Export(statement("s"))
-	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1, 1, 0) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 1, 1, 0) })
 }
 
 // An endpoint that hangs blocks no caller: traces without room are counted, and Close ends it.
@@ -169,7 +169,7 @@ func TestHung(t *testing.T) {
 	e.Export(statement("s"))
 	select {
 	case <-begun:
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("nothing was sent")
 	}
 	for range maxWaiting + 7 {
@@ -209,7 +209,7 @@ func held(t *testing.T, answer func(w http.ResponseWriter, traces, spans int)) (
 	e.Export(statement("first"))
 	select {
 	case <-begun:
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.DefaultTimeout):
 		t.Fatal("nothing was sent")
 	}
 	return e, func() { close(going) }
@@ -232,7 +232,7 @@ func TestTooLarge(t *testing.T) {
 				e.Export(ofSpans(fmt.Sprint(i), n))
 			}
 			release()
-			testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1+19, 1, 0) })
+			testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 1+19, 1, 0) })
 		})
 	}
 }
@@ -251,9 +251,9 @@ func TestSpanBounds(t *testing.T) {
 		t.Error(err)
 	}
 	release()
-	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1+fit, 0, 6) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 1+fit, 0, 6) })
 	e.Export(ofSpans("huge", 3*batchSpans))
-	testkit.Eventually(t, testkit.Patience, func() error { return counts(e, 1+fit+1, 0, 6) })
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { return counts(e, 1+fit+1, 0, 6) })
 	total, largest := 0, 0
 	for range len(sizes) {
 		n := <-sizes

@@ -77,7 +77,7 @@ func (a *Traced) Of(label string, after uint64) (all []*trace.Chain) {
 func (a *Traced) Settled(label string, after uint64) []*trace.Chain {
 	a.t.Helper()
 	end := collector.Monotonic()
-	testkit.Eventually(a.t, testkit.Patience, func() error {
+	testkit.Eventually(a.t, testkit.DefaultTimeout, func() error {
 		if a.Tracer.Joined() < end+uint64(time.Second) {
 			return errors.New("statements wait for their events")
 		}
