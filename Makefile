@@ -82,7 +82,7 @@ kubectl-plumbline: ## Build kubectl's plugin alone: kubectl plumbline check, ver
 generate: ## Write all that is generated and committed: BPF objects (clang 14, if their sources changed), dashboards, pages.
 	@tools/build promtool
 	@$(GO) run ./exporters/bpf/generate
-	@$(GO) run ./rules/why/questions/generate
+	@$(GO) run ./rules/why/queries/generate
 	@$(GO) run ./dashboards/generate
 	@$(GO) test -count=1 -timeout 1h -run 'TestMetricsFile|TestSummariesAreSentences' ./tests/metricsdoc ./tests/alerting -update
 	@$(GO) test -count=1 -run TestPage ./rules/usual -update

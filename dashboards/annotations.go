@@ -15,9 +15,9 @@ const ourAlerts = `part_of="plumbline"`
 // expression has a value.
 type event struct {
 	name, expr, title, text, colour string
-	// asked is for frequent events: they are drawn once a user turns on their switch at the top of the dashboard. All
+	// optional is for frequent events: they are drawn once a user turns on their switch at the top of the dashboard. All
 	// others are always drawn and have no switch.
-	asked bool
+	optional bool
 }
 
 // events are those of the storage backends, of Prometheus and of a soak. Their windows are
@@ -61,7 +61,7 @@ func annotations(o Options) ([]annotation, error) {
 		}
 		all = append(all, annotation{
 			AnnotationQuery: dashboard.AnnotationQuery{
-				Name: e.name, Datasource: &source, Enable: !e.asked, Hide: cog.ToPtr(!e.asked),
+				Name: e.name, Datasource: &source, Enable: !e.optional, Hide: cog.ToPtr(!e.optional),
 				IconColor: e.colour, Expr: &expr,
 			},
 			TitleFormat: e.title,

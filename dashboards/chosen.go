@@ -53,9 +53,9 @@ func Variables(folder string) (map[string][]Variable, error) {
 	return all, nil
 }
 
-// Chosen returns what Grafana substitutes for variables: the chosen values, or what "All" stands for. ask returns the
+// Chosen returns what Grafana substitutes for variables: the chosen values, or what "All" stands for. question returns the
 // values of a label of the series that a selector selects.
-func Chosen(variables []Variable, choice map[string][]string, ask func(selector, label string) ([]string, error)) (map[string]string, error) {
+func Chosen(variables []Variable, choice map[string][]string, question func(selector, label string) ([]string, error)) (map[string]string, error) {
 	values := map[string]string{}
 	for _, v := range variables {
 		options, ok := choice[v.Name]
@@ -65,7 +65,7 @@ func Chosen(variables []Variable, choice map[string][]string, ask func(selector,
 		}
 		if !ok {
 			var err error
-			if options, err = ask(fill(v.Selector, values), v.Label); err != nil {
+			if options, err = question(fill(v.Selector, values), v.Label); err != nil {
 				return nil, fmt.Errorf("variable %s: %w", v.Name, err)
 			}
 		}

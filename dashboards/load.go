@@ -33,16 +33,16 @@ func load() page {
 func loadRates() []panel {
 	return []panel{
 		{
-			title: "Offered and completed",
-			ask:   "Does the server keep up with the load?", empty: "no loadgen runs",
+			title:    "Offered and completed",
+			question: "Does the server keep up with the load?", empty: "no loadgen runs",
 			text:  "Transactions that were due, and those that ended well. Good: the lines lie on each other. Completed below offered: the server does not keep up, and the response times below show at what price.",
 			width: 9, height: 9, unit: perSec,
 			queries: []query{{loads("offered_total"), "offered {{tool}} {{database}}"}, {loads("completed_total"), "completed {{tool}} {{database}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Skipped, failed, late",
-			ask:   "Which transactions did not go as planned?", empty: "no loadgen runs",
+			title:    "Skipped, failed, late",
+			question: "Which transactions did not go as planned?", empty: "no loadgen runs",
 			text:  "Transactions never sent (late: past the limit; down: the server was away), failed ones, and ones sent more than 10 ms after their time. Good: 0. They count as slow in the response times.",
 			width: 7, height: 9, unit: perSec,
 			queries: []query{
@@ -53,8 +53,8 @@ func loadRates() []panel {
 			view: graph{limit: &limit{0.1, 1}},
 		},
 		{
-			title: "Phase",
-			ask:   "Is the load steady?", empty: "no loadgen runs",
+			title:    "Phase",
+			question: "Is the load steady?", empty: "no loadgen runs",
 			text:  "What each load is doing. Only steady numbers are fit for a comparison.",
 			width: 8, height: 9, unit: times,
 			queries: []query{{fmt.Sprintf(`sum by (tool, database) (
@@ -77,8 +77,8 @@ func loadTimes() []panel {
 	}
 	return []panel{
 		{
-			title: "Response against service, mean",
-			ask:   "Do transactions queue before they are sent?", empty: "no loadgen runs",
+			title:    "Response against service, mean",
+			question: "Do transactions queue before they are sent?", empty: "no loadgen runs",
 			text:  "Response counts from the moment a transaction was due, service from its sending. Good: alike. Response far above service: transactions queue for a connection, and a closed-loop benchmark would not have shown it.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
@@ -88,8 +88,8 @@ func loadTimes() []panel {
 			view: graph{log: true},
 		},
 		{
-			title: "Response, median and 99th percentile",
-			ask:   "Do single transactions stall?", empty: "no loadgen runs",
+			title:    "Response, median and 99th percentile",
+			question: "Do single transactions stall?", empty: "no loadgen runs",
 			text:  "From the moment a transaction was due. A p99 that leaves the median: stalls, such as checkpoints or a replica that pauses.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{
@@ -99,8 +99,8 @@ func loadTimes() []panel {
 			view: graph{log: true},
 		},
 		{
-			title: "Response times",
-			ask:   "Are all transactions slow, or a few?", empty: "no loadgen runs",
+			title:    "Response times",
+			question: "Are all transactions slow, or a few?", empty: "no loadgen runs",
 			text:  "How many transactions took how long, all selected loads. Good: one dark band. A second one above: some wait for something the others do not.",
 			width: 8, height: 9, unit: seconds,
 			queries: []query{{buckets(timeBounds, fmt.Sprintf(`sum(rate(loadgen_response_seconds{%s}[$__rate_interval]))`, ofLoad)), ""}},
@@ -112,24 +112,24 @@ func loadTimes() []panel {
 func loadLimits() []panel {
 	return []panel{
 		{
-			title: "Saturated",
-			ask:   "Is the generator itself the limit?", empty: "no canary runs",
+			title:    "Saturated",
+			question: "Is the generator itself the limit?", empty: "no canary runs",
 			text:  "Saturated while more than 5 % of the transactions were held up by over 5 ms. generator: too little CPU for the load, the numbers above are not the server's. connections: all were busy. Only the canary reports it.",
 			width: 8, height: 8, unit: times,
 			queries: []query{{fmt.Sprintf(`max by (database, reason) (loadgen_saturated{%s})`, ofLoad), "{{database}} {{reason}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "saturated", vermillion}}},
 		},
 		{
-			title: "Transactions waiting for a connection",
-			ask:   "Do transactions pile up?", empty: "no canary runs",
+			title:    "Transactions waiting for a connection",
+			question: "Do transactions pile up?", empty: "no canary runs",
 			text:  "Transactions that are due and not sent (the canary's). Good: 0 to 2. Growing: the server is slower than the load.",
 			width: 8, height: 8, unit: count,
 			queries: []query{{fmt.Sprintf(`max by (database) (loadgen_queue_length{%s})`, ofLoad), "{{database}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Lost, not understood, restarted",
-			ask:   "Does the load's own count miss something?", empty: "no loadgen runs",
+			title:    "Lost, not understood, restarted",
+			question: "Does the load's own count miss something?", empty: "no loadgen runs",
 			text:  "Transactions whose record was lost, lines of a tool that were not understood, restarts of tools, per second. Good: 0; else the load's own numbers miss something.",
 			width: 8, height: 8, unit: perSec,
 			queries: []query{
@@ -145,16 +145,16 @@ func loadLimits() []panel {
 func loadBaseline() []panel {
 	return []panel{
 		{
-			title: "95th percentile against the baseline's",
-			ask:   "Is a load slower than when all was well?", empty: "no baseline pinned: run loadgen baseline",
+			title:    "95th percentile against the baseline's",
+			question: "Is a load slower than when all was well?", empty: "no baseline pinned: run loadgen baseline",
 			text:  "Each load's p95 divided by its baseline's, which loadgen baseline pinned. Good: near 1. Only a steady load at the pinned rate is comparable.",
 			width: 12, height: 8, unit: "x",
 			queries: []query{{fmt.Sprintf(`max by (tool, profile, database) (loadgen:response_per_pinned:ratio_p95_5m{%s})`, ofLoad), "{{tool}} {{profile}} {{database}}"}},
 			view:    graph{limit: &limit{1.5, 3}},
 		},
 		{
-			title: "Comparable with the baseline",
-			ask:   "May a load be compared with its baseline?", empty: "no baseline pinned: run loadgen baseline",
+			title:    "Comparable with the baseline",
+			question: "May a load be compared with its baseline?", empty: "no baseline pinned: run loadgen baseline",
 			text:  "Where a load can be compared with its baseline: steady, at the pinned rate, the generator not the limit, no rebuild. Alerts about regressions hold back elsewhere.",
 			width: 12, height: 8, unit: times,
 			queries: []query{{fmt.Sprintf(`max by (tool, profile, database) (loadgen:comparable:bool{%s})`, ofLoad), "{{tool}} {{profile}} {{database}}"}},
@@ -166,24 +166,24 @@ func loadBaseline() []panel {
 func loadSoak() []panel {
 	return []panel{
 		{
-			title: "Faults in effect",
-			ask:   "What was broken on purpose, and when?", empty: "no soak runs",
+			title:    "Faults in effect",
+			question: "What was broken on purpose, and when?", empty: "no soak runs",
 			text:  "Faults of a soak's plan while they last. What the other panels show at these times is meant to happen.",
 			width: 12, height: 7, unit: times,
 			queries: []query{{`max by (fault) (loadgen_soak_fault)`, "{{fault}}"}},
 			view:    states{[]state{{0, "no", grey}, {1, "in effect", vermillion}}},
 		},
 		{
-			title: "Soak done",
-			ask:   "How far is the soak?", empty: "no soak runs",
+			title:    "Soak done",
+			question: "How far is the soak?", empty: "no soak runs",
 			text:  "Share of the soak's duration that is over. Good: it grows steadily.",
 			width: 6, height: 7, unit: ratio,
 			queries: []query{{`max(loadgen_soak_progress_ratio)`, "done"}},
 			view:    graph{max: 1},
 		},
 		{
-			title: "Soak's samples not saved",
-			ask:   "Is the soak's report complete?", empty: "no soak runs",
+			title:    "Soak's samples not saved",
+			question: "Is the soak's report complete?", empty: "no soak runs",
 			text:  "Samples and events that could not be written to the soak's folder, per second; they are missing from its report. Good: 0. Else look at the disk that holds the folder.",
 			width: 6, height: 7, unit: perSec,
 			queries: []query{{`sum(rate(loadgen_soak_unsaved_total[$__rate_interval]))`, "not saved"}},

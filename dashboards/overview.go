@@ -48,8 +48,8 @@ func overview() page {
 
 func classTiles() panel {
 	return panel{
-		title: "$storageclass",
-		ask:   "Is this class slow, how slow beside the plain disk, which layer is suspect, and are its replicas healthy?",
+		title:    "$storageclass",
+		question: "Is this class slow, how slow beside the plain disk, which layer is suspect, and are its replicas healthy?",
 		text: "p99 is the load's response time from the moment a transaction was due, or without a load the statements' own; the ratio compares mean responses with the control class's. " +
 			"Both over the last two minutes, and missing if those had no answer. The suspect is the rules' verdict (server:verdict:confidence), if anything stands out, " +
 			"or what has answered nothing for over five seconds: it is stalled. Replicas are those of the volume with the least. " +
@@ -73,8 +73,8 @@ or
 
 func classBars() panel {
 	return panel{
-		title: "Time per statement, by layer",
-		ask:   "Where does a statement's time go on each class, at this moment?",
+		title:    "Time per statement, by layer",
+		question: "Where does a statement's time go on each class, at this moment?",
 		text: "One bar for each class, from the client to the slowest replica's disk, over the last two minutes; how syncs and reads divide into the layers below is as in the last five. " +
 			"wait is for locks and for other sessions' flush of the log, volume the kernel's queue, the device and what nothing divides, replica's disk the layer disk. The split is a ratio of means, not measured per statement. " +
 			"A class without a bar completes no statements: see what is stalled, below. Good: short bars, cpu the longest part. The part that makes one bar longer than the others is what to work on.",
@@ -86,8 +86,8 @@ func classBars() panel {
 
 func firingAlerts() panel {
 	return panel{
-		title: "Firing alerts",
-		ask:   "What has Plumbline found?",
+		title:    "Firing alerts",
+		question: "What has Plumbline found?",
 		text: "Plumbline's alerts that fire now, without those for information. Good: none. Each has a runbook, linked in Alertmanager; " +
 			"start with the one on the lowest layer, which Stalled volumes names: DeviceStalled is the lowest if it is a replica's disk. Where is its node, database server and claim.",
 		empty: "none", width: 10, height: 10, unit: times,
@@ -101,8 +101,8 @@ func firingAlerts() panel {
 
 func suspectsOverTime() panel {
 	return panel{
-		title: "Suspect layer of each class",
-		ask:   "Since when is a layer suspect, and did it change?",
+		title:    "Suspect layer of each class",
+		question: "Since when is a layer suspect, and did it change?",
 		text: "The layer in which a volume is stalled, else the rules' verdict, if anything stands out. Good: nothing. " +
 			"host: the control class got slower, too. rebuild: a replica is being rebuilt. load: there is more to do, and storage is probably not to blame. another layer: storageclass:suspect:info or volume:stalled_seconds:max has its name. Growth is of means over five minutes: it begins some minutes after its cause and ends some minutes after it.",
 		empty: "no volumes are known", width: 12, height: 8, unit: times,
@@ -114,8 +114,8 @@ func suspectsOverTime() panel {
 func responseGraphs() []panel {
 	return []panel{
 		{
-			title: "Response time, 99th percentile",
-			ask:   "How long does the slowest hundredth of the users wait?",
+			title:    "Response time, 99th percentile",
+			question: "How long does the slowest hundredth of the users wait?",
 			text: "One of the load's transactions in a hundred was slower, from the moment it was due. Good: flat and below the line. A step in one class alone is its storage; " +
 				"a step in all of them is the node, the network or the load.",
 			empty: "no loadgen runs", width: 8, height: 8, unit: seconds,
@@ -123,8 +123,8 @@ func responseGraphs() []panel {
 			view:    graph{log: true, limit: &limit{0.1, 1}, links: []link{classToQuery}},
 		},
 		{
-			title: "Responses slower than 100 ms",
-			ask:   "How many users wait too long?",
+			title:    "Responses slower than 100 ms",
+			question: "How many users wait too long?",
 			text: "Share of the load's transactions that took longer than 100 ms, those that failed or were skipped included. " +
 				"Good: below 1 %. It moves before the mean does.",
 			empty: "no loadgen runs", width: 8, height: 8, unit: ratio,
@@ -132,8 +132,8 @@ func responseGraphs() []panel {
 			view:    graph{max: 1, limit: &limit{0.01, 0.1}, links: []link{classToQuery}},
 		},
 		{
-			title: "95th percentile against the baseline's",
-			ask:   "Is a class slower than it was when all was well?",
+			title:    "95th percentile against the baseline's",
+			question: "Is a class slower than it was when all was well?",
 			text: "The canary's p95 divided by that of the baseline, which loadgen baseline measured. Good: near 1. " +
 				"Above 1.5 the class got slower than it was. The alert CanarySlow, which goes by more than this ratio, can fire from 1.15 on; its text names the layer that grew.",
 			empty: "no baseline pinned: run loadgen baseline", width: 8, height: 8, unit: "x",
@@ -146,8 +146,8 @@ func responseGraphs() []panel {
 func storageGraphs() []panel {
 	return []panel{
 		{
-			title: "Response time against the control",
-			ask:   "How many times longer than on a plain disk does a user of the class wait?",
+			title:    "Response time against the control",
+			question: "How many times longer than on a plain disk does a user of the class wait?",
 			text: "Mean response divided by that of the control class, which only the host can slow. One line for each class. " +
 				"Good: near 1 and flat. A line that rises alone: that class's storage. All lines fall: the host, and with it the control, got slower.",
 			empty: "no class is the control, or no loadgen runs", width: 8, height: 8, unit: "x",
@@ -155,16 +155,16 @@ func storageGraphs() []panel {
 			view:    graph{log: true, limit: &limit{2, 5}, links: []link{classToQuery}},
 		},
 		{
-			title: "Mean block write (5 min)",
-			ask:   "How long does a write to the class's volumes take?",
-			text:  "Mean over five minutes, from the write's start to its completion on the block device. Good: below 2 ms on SSDs, below 10 ms replicated over a network.",
-			width: 8, height: 8, unit: seconds,
+			title:    "Mean block write (5 min)",
+			question: "How long does a write to the class's volumes take?",
+			text:     "Mean over five minutes, from the write's start to its completion on the block device. Good: below 2 ms on SSDs, below 10 ms replicated over a network.",
+			width:    8, height: 8, unit: seconds,
 			queries: []query{{`max by (storageclass) (storageclass:block_write_seconds:mean5m{storageclass=~"$storageclass"})`, "{{storageclass}}"}},
 			view:    graph{log: true, limit: &limit{0.01, 0.1}, links: []link{classToQuery}},
 		},
 		{
-			title: "Sync overhead of replication (5 min)",
-			ask:   "What does waiting for the other replicas cost?",
+			title:    "Sync overhead of replication (5 min)",
+			question: "What does waiting for the other replicas cost?",
 			text: "What a write takes beyond the fastest replica's own time. Differences of means over the class's volumes. " +
 				"Good: about a network round trip. Higher: one replica is slow, see Replicas.",
 			empty: "no volume has replicas", width: 8, height: 8, unit: seconds,
@@ -181,8 +181,8 @@ func changes() panel {
 	}
 	x := valueColumn{"x", &limit{1.5, 3}}
 	return panel{
-		title: "Last 5 minutes against the whole time shown",
-		ask:   "Which class got slower, and which of its layers moved?",
+		title:    "Last 5 minutes against the whole time shown",
+		question: "Which class got slower, and which of its layers moved?",
 		text: "Each class's mean of the last five minutes, divided by its mean over the time shown. Good: near 1. " +
 			"Above 1.5 it got slower; the column that moved most is the layer that did it.",
 		width: 12, height: 8, unit: "x",
@@ -206,10 +206,10 @@ func ofClaim(links ...link) []labelColumn {
 
 func slowestVolumes() panel {
 	return panel{
-		title: "Slowest volumes (5 min)",
-		ask:   "Is one volume slower than the rest of its class?",
-		text:  "The ten volumes with the slowest writes. Good: none stands out of its class. One that does has a cause of its own: follow its link.",
-		width: 12, height: 9, unit: seconds,
+		title:    "Slowest volumes (5 min)",
+		question: "Is one volume slower than the rest of its class?",
+		text:     "The ten volumes with the slowest writes. Good: none stands out of its class. One that does has a cause of its own: follow its link.",
+		width:    12, height: 9, unit: seconds,
 		queries: []query{{`topk(10, max by (storageclass, namespace, persistentvolumeclaim) (volume:block_write_seconds:mean5m{storageclass=~"$storageclass"}))`, "Write"}},
 		view: grid{
 			labels:  ofClaim(volumeToQuery, volumeToReplicas),
@@ -220,8 +220,8 @@ func slowestVolumes() panel {
 
 func stragglers() panel {
 	return panel{
-		title: "Volumes with a straggling replica (5 min)",
-		ask:   "Does a volume wait for one slow replica?",
+		title:    "Volumes with a straggling replica (5 min)",
+		question: "Does a volume wait for one slow replica?",
 		text: "The ten volumes whose slowest replica is farthest behind the fastest, in a write's mean round trip. " +
 			"Good: below 1 ms. More: every write of that volume waits for one replica; follow the link to see which.",
 		empty: "no volume has replicas", width: 12, height: 9, unit: seconds,

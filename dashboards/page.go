@@ -47,8 +47,8 @@ type row struct {
 // panel is what every kind of panel has; view is its kind.
 type panel struct {
 	title string
-	// ask is the question of the operator that the panel answers.
-	ask string
+	// question is the question of the operator that the panel answers.
+	question string
 	// text describes what the panel shows, what good looks like and what to do when it is not.
 	text string
 	// empty is the panel's text when there is nothing to show: "none" where that is good, or the reason.
@@ -62,7 +62,7 @@ type panel struct {
 }
 
 // description is what the i in the panel's corner shows.
-func (p panel) description() string { return p.ask + " " + p.text }
+func (p panel) description() string { return p.question + " " + p.text }
 
 // NoReason is what a panel shows that has nothing to show and should have: where exporters are scraped, it is a fault.
 const NoReason = "no data: check that its exporter is scraped"

@@ -38,8 +38,8 @@ func queryList() []panel {
 	const by = `sum by (node, server, queryid) `
 	return []panel{
 		{
-			title: "Queries",
-			ask:   "Which queries take the time?", empty: noQueries,
+			title:    "Queries",
+			question: "Which queries take the time?", empty: noQueries,
 			text: "The chosen queries by their time. Time is seconds per second: 1 is one session that does nothing else. Slowest 1 % is how long the slowest hundredth of its calls take, to a power of two, where Prometheus scrapes native histograms. Storage is the part of the time in reads, writes and syncs of files, and cold reads are those that waited for a device. " +
 				"One that is new at the top after a deploy, with more time a call or more of it in storage: a plan that changed, such as a missed index.",
 			width: 24, height: 10, unit: times,
@@ -58,8 +58,8 @@ func queryList() []panel {
 			},
 		},
 		{
-			title: "Texts",
-			ask:   "What is a query's text?", empty: "no texts: postgres_exporter with --collector.stat_statements.include_query exports them, or a query of CloudNativePG's exporter",
+			title:    "Texts",
+			question: "What is a query's text?", empty: "no texts: postgres_exporter with --collector.stat_statements.include_query exports them, or a query of CloudNativePG's exporter",
 			text:  "The queries' texts without their constants, as pg_stat_statements keeps them. Whoever reads Prometheus reads them: the exporter exports none unless it is configured to. Join by the query's identifier.",
 			width: 24, height: 8, unit: count,
 			queries: []query{{`max by (server, queryid, query) (query:text:info` + ofQueries + `)`, "Known"}},
@@ -71,32 +71,32 @@ func queryList() []panel {
 func queryTime() []panel {
 	return []panel{
 		{
-			title: "Time by query",
-			ask:   "Which query's time has grown?", empty: noQueries,
+			title:    "Time by query",
+			question: "Which query's time has grown?", empty: noQueries,
 			text:  "Seconds per second by query; all add up to the server's statements that ended. A band that grows while its calls do not is a query that got slower.",
 			width: 12, height: 9, unit: times,
 			queries: []query{{`sum by (server, queryid) (` + timeOf + `)`, "{{server}} {{queryid}}"}},
 			view:    graph{stacked: true},
 		},
 		{
-			title: "Time by query in the chosen layers (inferred)",
-			ask:   "Which query waits for this layer?", empty: noQueries,
+			title:    "Time by query in the chosen layers (inferred)",
+			question: "Which query waits for this layer?", empty: noQueries,
 			text:  "Seconds per second by query in the layers chosen above, such as sync, device or replica. Choose the layer that is to blame: the largest band is the query that waits most for it.",
 			width: 12, height: 9, unit: times,
 			queries: []query{{`sum by (server, queryid) (` + inLayer + `)`, "{{server}} {{queryid}}"}},
 			view:    graph{stacked: true},
 		},
 		{
-			title: "Time by phase",
-			ask:   "What do the chosen queries do with their time?", empty: noQueries,
+			title:    "Time by phase",
+			question: "What do the chosen queries do with their time?", empty: noQueries,
 			text:  "Seconds per second of the chosen queries by phase, measured statement by statement. Choose one query to see it over time. wait is locks and other sessions' syncs of the log.",
 			width: 12, height: 9, unit: times,
 			queries: []query{{`sum by (phase) (` + timeOf + `)`, "{{phase}}"}},
 			view:    graph{stacked: true},
 		},
 		{
-			title: "Statements without an identifier",
-			ask:   "Are all statements identified?", empty: "no PostgreSQL",
+			title:    "Statements without an identifier",
+			question: "Are all statements identified?", empty: "no PostgreSQL",
 			text:  "Per second, by reason; these are in the query other. Good: only the few that fail. none: the server gives no identifiers, set compute_query_id or load pg_stat_statements. unread: see the agent's log.",
 			width: 12, height: 9, unit: perSec,
 			queries: []query{{`sum by (server, reason) (rate(plumbline_query_id_unknown_total{server=~"$server"}[$__rate_interval]))`, "{{server}} {{reason}}"}},

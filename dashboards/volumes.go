@@ -63,8 +63,8 @@ func blockTimes() []panel {
 		{"flush", "A flush makes the device keep what it has cached; commits wait for it. Longhorn's data protocol has none, so it is short there."},
 	} {
 		panels = append(panels, panel{
-			title: "Time of a " + op.name,
-			ask:   "Does a " + op.name + " wait in the kernel's queue or in the device?",
+			title:    "Time of a " + op.name,
+			question: "Does a " + op.name + " wait in the kernel's queue or in the device?",
 			text: "Mean time of a " + op.name + ": queue is the time in the kernel before the device's driver took it, device from there to completion. " + op.text +
 				" Queue high: more is sent than the device takes. Device high: the device, or the storage backend behind it.",
 			width: 8, height: 9, unit: seconds,
@@ -81,18 +81,18 @@ func blockTimes() []panel {
 func blockWork() []panel {
 	return []panel{
 		{
-			title: "Operations",
-			ask:   "How many operations do the volumes do?",
-			text:  "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
-			width: 6, height: 8, unit: "iops",
+			title:    "Operations",
+			question: "How many operations do the volumes do?",
+			text:     "Requests per second by operation, merged ones counted once; all selected volumes' devices. Compare with what the class promises.",
+			width:    6, height: 8, unit: "iops",
 			queries: []query{{`sum by (op) (histogram_count(` + onBlock("") + `))`, "{{op}}"}},
 			view:    graph{colours: opColours},
 		},
 		{
-			title: "Throughput",
-			ask:   "How much data moves?",
-			text:  "Bytes per second read and written by each volume's device.",
-			width: 6, height: 8, unit: bytesSec,
+			title:    "Throughput",
+			question: "How much data moves?",
+			text:     "Bytes per second read and written by each volume's device.",
+			width:    6, height: 8, unit: bytesSec,
 			queries: []query{
 				{onDevice(disk("read_bytes_total")), "read {{persistentvolumeclaim}}"},
 				{onDevice(disk("written_bytes_total")), "written {{persistentvolumeclaim}}"},
@@ -100,18 +100,18 @@ func blockWork() []panel {
 			view: graph{links: []link{volumeToQuery}},
 		},
 		{
-			title: "Mean size of a write",
-			ask:   "Are the writes single pages or bulk?",
-			text:  "8 or 16 KiB: single pages, as a database at random writes. Much larger: a bulk load, a checkpoint or a backup.",
-			width: 6, height: 8, unit: byteCount,
+			title:    "Mean size of a write",
+			question: "Are the writes single pages or bulk?",
+			text:     "8 or 16 KiB: single pages, as a database at random writes. Much larger: a bulk load, a checkpoint or a backup.",
+			width:    6, height: 8, unit: byteCount,
 			queries: []query{{onDevice(`(` + disk("written_bytes_total") + ` / (` + disk("writes_completed_total") + ` > 0))`), "{{persistentvolumeclaim}}"}},
 			view:    graph{},
 		},
 		{
-			title: "Requests in flight",
-			ask:   "Is a device saturated?",
-			text:  "Requests the device has not completed. Steadily near the device's queue depth: it is saturated.",
-			width: 6, height: 8, unit: count,
+			title:    "Requests in flight",
+			question: "Is a device saturated?",
+			text:     "Requests the device has not completed. Steadily near the device's queue depth: it is saturated.",
+			width:    6, height: 8, unit: count,
 			queries: []query{{onDevice(`node_disk_io_now{node=~"$node", device=~"$device"}`), "{{persistentvolumeclaim}}"}},
 			view:    graph{},
 		},
@@ -124,18 +124,18 @@ func blockTails() []panel {
 	}
 	return []panel{
 		{
-			title: "99th percentile by operation (5 min)",
-			ask:   "Do single operations stall?",
-			text:  "One operation in a hundred took longer. Far above the mean: stalls, such as a disk's garbage collection, a throttle's bursts, or a replica that pauses.",
-			width: 12, height: 8, unit: seconds,
+			title:    "99th percentile by operation (5 min)",
+			question: "Do single operations stall?",
+			text:     "One operation in a hundred took longer. Far above the mean: stalls, such as a disk's garbage collection, a throttle's bursts, or a replica that pauses.",
+			width:    12, height: 8, unit: seconds,
 			queries: []query{tail("write"), tail("read"), tail("flush")},
 			view:    graph{log: true},
 		},
 		{
-			title: "The disks below the volumes",
-			ask:   "Is the physical disk slow?",
-			text:  "Mean time of a write on the physical disks under the volumes' devices on this node. High while one volume is slow: its neighbours on the disk are the first suspects.",
-			width: 12, height: 8, unit: seconds,
+			title:    "The disks below the volumes",
+			question: "Is the physical disk slow?",
+			text:     "Mean time of a write on the physical disks under the volumes' devices on this node. High while one volume is slow: its neighbours on the disk are the first suspects.",
+			width:    12, height: 8, unit: seconds,
 			queries: []query{{`(histogram_avg(sum by (node, device) (rate(ebpf_exporter_blkio_total_seconds{op="write", node=~"$node"}[$__rate_interval]))) >= 0)
 and on (node, device)
   label_replace(plumbline_volume_disk_info{volume=~"$volume"}, "device", "$1", "disk", "(.+)")`, "{{node}} {{device}}"}},
@@ -153,8 +153,8 @@ func diskUsers() []panel {
 	const user = "node, device, kind, user"
 	return []panel{
 		{
-			title: "Who uses this disk",
-			ask:   "Whose requests is a disk of the volumes busy with?", empty: "no agent counts the users of disks",
+			title:    "Who uses this disk",
+			question: "Whose requests is a disk of the volumes busy with?", empty: "no agent counts the users of disks",
 			text: "Each user's part of the time that requests are in the disks on which the volumes or their replicas are: pods, replicas, other cgroups such as a container runtime's, the kernel (journal, writeback), and the rest. " +
 				"One that is new while a volume is slow, and the disk has more to do than usual: the neighbour. The disk slow and nobody's part changed: the disk itself.",
 			width: 9, height: 9, unit: ratio,
@@ -164,8 +164,8 @@ func diskUsers() []panel {
 			view: graph{max: 1},
 		},
 		{
-			title: "The largest users now (last 2 minutes)",
-			ask:   "How much does each of them do?", empty: "no agent counts the users of disks",
+			title:    "The largest users now (last 2 minutes)",
+			question: "How much does each of them do?", empty: "no agent counts the users of disks",
 			text:  "The ten users of each node that keep the disks of the selected volumes busiest: requests that are in the disk on average, requests and bytes per second.",
 			width: 15, height: 9, unit: count,
 			queries: []query{
@@ -185,8 +185,8 @@ func diskUsers() []panel {
 func capacity() []panel {
 	return []panel{
 		{
-			title: "File system used",
-			ask:   "Will a claim be full soon?", empty: "no kubelet is scraped",
+			title:    "File system used",
+			question: "Will a claim be full soon?", empty: "no kubelet is scraped",
 			text:  "Share of each claim's file system that is in use, from the kubelet. Above 80 % and growing, expand the claim; VolumeAlmostFull pages at 97 %. A full one stops the database.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{`max by (namespace, persistentvolumeclaim) (kubelet_volume_stats_used_bytes{namespace=~"$namespace", persistentvolumeclaim=~"$pvc"} / (kubelet_volume_stats_capacity_bytes > 0))
@@ -194,8 +194,8 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 			view: graph{max: 1, limit: &limit{0.8, 0.9}, links: []link{volumeToQuery}},
 		},
 		{
-			title: "Size of the volume",
-			ask:   "How much of the volume is snapshots?", empty: "no Longhorn volume",
+			title:    "Size of the volume",
+			question: "How much of the volume is snapshots?", empty: "no Longhorn volume",
 			text:  "The volume's size as its engine serves it (Longhorn), and what its head and snapshots take on one replica. Snapshots larger than the volume: too many are kept.",
 			width: 8, height: 8, unit: byteCount,
 			queries: []query{
@@ -205,10 +205,10 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 			view: graph{},
 		},
 		{
-			title: "Space left on the nodes' disks",
-			ask:   "Will a node's disk be full soon?",
-			text:  "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
-			width: 8, height: 8, unit: ratio,
+			title:    "Space left on the nodes' disks",
+			question: "Will a node's disk be full soon?",
+			text:     "Space left on the file systems of the nodes on which the volumes are. Replicas live there: a full one fails them.",
+			width:    8, height: 8, unit: ratio,
 			queries: []query{{`min by (node, mountpoint) (node_filesystem_avail_bytes{fstype!~"tmpfs|ramfs|overlay|squashfs"} / (node_filesystem_size_bytes > 0))` + ofNodes, "{{node}} {{mountpoint}}"}},
 			view:    graph{max: 1, limit: &limit{0.2, 0.1}},
 		},
@@ -218,10 +218,10 @@ and on (namespace, persistentvolumeclaim) plumbline_volume_info{` + ofVolume + `
 func pressure() []panel {
 	return []panel{
 		{
-			title: "Nodes that wait for I/O",
-			ask:   "Does a node's work wait for its disks?",
-			text:  "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
-			width: 8, height: 8, unit: ratio,
+			title:    "Nodes that wait for I/O",
+			question: "Does a node's work wait for its disks?",
+			text:     "Share of time in which some, and in which all, of a node's tasks waited for I/O. All above 10 %: the node's disks hold its work up.",
+			width:    8, height: 8, unit: ratio,
 			queries: []query{
 				{`clamp_max(max by (node) (rate(node_pressure_io_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "some {{node}}"},
 				{`clamp_max(max by (node) (rate(node_pressure_io_stalled_seconds_total[$__rate_interval])), 1)` + ofNodes, "all {{node}}"},
@@ -229,10 +229,10 @@ func pressure() []panel {
 			view: graph{max: 1, limit: &limit{0.1, 0.5}},
 		},
 		{
-			title: "Nodes that wait for CPU or memory",
-			ask:   "Is it the node and not the storage?",
-			text:  "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that gets no CPU.",
-			width: 8, height: 8, unit: ratio,
+			title:    "Nodes that wait for CPU or memory",
+			question: "Is it the node and not the storage?",
+			text:     "Share of time in which some of a node's tasks waited for a CPU or for memory. High: what looks like slow storage is a replica or database that gets no CPU.",
+			width:    8, height: 8, unit: ratio,
 			queries: []query{
 				{`clamp_max(max by (node) (rate(node_pressure_cpu_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "CPU {{node}}"},
 				{`clamp_max(max by (node) (rate(node_pressure_memory_waiting_seconds_total[$__rate_interval])), 1)` + ofNodes, "memory {{node}}"},
@@ -240,8 +240,8 @@ func pressure() []panel {
 			view: graph{max: 1, limit: &limit{0.5, 0.9}},
 		},
 		{
-			title: "Pods that wait for I/O",
-			ask:   "Is it this pod alone that waits for its volume?", empty: "no kubelet with pressure of containers is scraped",
+			title:    "Pods that wait for I/O",
+			question: "Is it this pod alone that waits for its volume?", empty: "no kubelet with pressure of containers is scraped",
 			text:  "Share of time in which some tasks of the pod of the database on the volume waited for I/O, from the kubelet's cAdvisor (Kubernetes 1.33 on). High here and low on the node: the volume, or a limit of the pod's cgroup.",
 			width: 8, height: 8, unit: ratio,
 			queries: []query{{`clamp_max(max by (namespace, pod) (rate(container_pressure_io_waiting_seconds_total{namespace=~"$namespace"}[$__rate_interval])), 1)

@@ -114,13 +114,13 @@ func (s *Set) each(f func(prometheus.Metric)) {
 	}
 	s.mu.RUnlock()
 	slices.SortFunc(members, func(a, b *member) int { return strings.Compare(a.name, b.name) })
-	asked := make([]*update, len(members))
+	requested := make([]*update, len(members))
 	for i, m := range members {
-		asked[i] = m.request()
+		requested[i] = m.request()
 	}
 	merged := newMerge(s.once)
 	for i, m := range members {
-		s.send(f, m, asked[i], merged)
+		s.send(f, m, requested[i], merged)
 	}
 }
 

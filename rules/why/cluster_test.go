@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/plumbline/plumbline/rules/why/questions"
+	"github.com/plumbline/plumbline/rules/why/queries"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
@@ -102,7 +102,7 @@ func TestOneCluster(t *testing.T) {
 
 // Every question is of one cluster where one is named: by the target's labels, or by the cluster's own.
 func TestEveryQuestionIsWithin(t *testing.T) {
-	for _, text := range []map[string]string{questions.Asked, questions.Classic} {
+	for _, text := range []map[string]string{queries.Portable, queries.Classic} {
 		for name, question := range text {
 			if name == "clusters" {
 				continue

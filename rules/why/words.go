@@ -256,25 +256,25 @@ func (f *Finding) tail() (parts []string) {
 // sentences.
 func (f *Finding) Missing() (missing []string) {
 	missing = slices.Clip(f.failed)
-	say := func(known bool, text string) {
+	add := func(known bool, text string) {
 		if !known {
 			missing = append(missing, text)
 		}
 	}
 	if f.Target.Server != "" {
-		say(Known(f.Statements.Mean) || f.Statements.Count == 0, "statements of server "+f.Target.Server+" (the agent, with BPF)")
-		say(f.IsControl || f.Control != nil, "a control class on node "+f.Target.Node+" with enough statements to compare with")
+		add(Known(f.Statements.Mean) || f.Statements.Count == 0, "statements of server "+f.Target.Server+" (the agent, with BPF)")
+		add(f.IsControl || f.Control != nil, "a control class on node "+f.Target.Node+" with enough statements to compare with")
 	} else {
-		say(false, "a database server on this volume")
+		add(false, "a database server on this volume")
 	}
 	if f.Target.Volume == "" {
 		return append(missing, "its volume")
 	}
-	say(Known(f.Write.Total) || f.Write.Count == 0, "block times of device "+f.Target.Device+" (ebpf_exporter or node_exporter)")
-	say(!Known(f.Write.Total) || Known(f.Write.Device), "the split of block times into queue and device (ebpf_exporter)")
+	add(Known(f.Write.Total) || f.Write.Count == 0, "block times of device "+f.Target.Device+" (ebpf_exporter or node_exporter)")
+	add(!Known(f.Write.Total) || Known(f.Write.Device), "the split of block times into queue and device (ebpf_exporter)")
 	if len(f.Replicas) > 0 || f.Desired > 0 {
-		say(Known(slowestOf(f.Replicas).Time()), "times of its replicas")
-		say(!Known(slowestOf(f.Replicas).Time()) || Known(slowestOf(f.Replicas).Disk), "the disk below its slowest replica")
+		add(Known(slowestOf(f.Replicas).Time()), "times of its replicas")
+		add(!Known(slowestOf(f.Replicas).Time()) || Known(slowestOf(f.Replicas).Disk), "the disk below its slowest replica")
 	}
 	return missing
 }

@@ -51,7 +51,8 @@ var evaluation struct {
 
 func evaluated(t *testing.T) map[string]outcome {
 	t.Helper()
-	evaluation.once.Do(func() { evaluation.outcomes = evaluate(t) })
+	promtool := testkit.Tool(t, "promtool") // before once: without it each test is skipped
+	evaluation.once.Do(func() { evaluation.outcomes = evaluate(t, promtool) })
 	if evaluation.outcomes == nil {
 		t.Fatal("the evaluation of the rules' tests failed in another test")
 	}
@@ -59,9 +60,8 @@ func evaluated(t *testing.T) map[string]outcome {
 }
 
 // evaluate runs the tests that expect an alert. Each states that nothing fires, and promtool prints what does.
-func evaluate(t *testing.T) map[string]outcome {
+func evaluate(t *testing.T, promtool string) map[string]outcome {
 	t.Helper()
-	promtool := testkit.Tool(t, "promtool")
 	files := ruletests.Tests(t)
 	answers := make([]string, len(files))
 	var side errgroup.Group

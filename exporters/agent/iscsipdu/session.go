@@ -41,10 +41,10 @@ type Session struct {
 	// Target is the name that a login was for, once it has succeeded.
 	Target string
 
-	received, sent stream
-	asked, agreed  Login // by the initiator, and by the target
-	underWay       []Operation
-	task           Message // the latest task management request; its Kind is Other if there is none
+	received, sent  stream
+	offered, agreed Login // by the initiator, and by the target
+	underWay        []Operation
+	task            Message // the latest task management request; its Kind is Other if there is none
 }
 
 // Received takes the next bytes that the target received, and calls on for each operation that they begin.
@@ -116,13 +116,13 @@ func (s *Session) digests(m Message) (n uint32) {
 // login takes the text of a login's messages, whose last one is m.
 func (s *Session) login(m Message, text []byte) {
 	if m.Kind == LoginRequest {
-		s.asked.add(Keys(text))
+		s.offered.add(Keys(text))
 		return
 	}
 	s.agreed.add(Keys(text))
 	if m.Final {
 		s.Known, s.HeaderDigest, s.DataDigest = true, s.agreed.HeaderDigest, s.agreed.DataDigest
-		s.Target = s.asked.Target
+		s.Target = s.offered.Target
 	}
 }
 

@@ -38,7 +38,7 @@ func (d Devices) Of(m Mount) (string, error) {
 		if number, err = d.numberOf("/dev" + m.Root); err != nil {
 			number, err = d.numberAt(m.Point, err) // its name is gone, or is one of another /dev
 		}
-	case strings.HasPrefix(number, "0:") && m.Type != "" && !disk.SourceTells(m.Type):
+	case strings.HasPrefix(number, "0:") && m.Type != "" && !disk.SourceNamesDevice(m.Type):
 		err = fmt.Errorf("%w: %q file systems have none", ErrNoDevice, untrusted.Text(m.Type, untrusted.MaxLabel))
 	case strings.HasPrefix(number, "0:"):
 		// An anonymous number: only the source can name a device.
@@ -177,7 +177,7 @@ func (d Devices) below(device string, host *Tables, bottom map[string]bool, dept
 // file was renamed or is in another mount namespace. path is its name in the mount namespace of the process that
 // attached it.
 func (d Devices) ofLoop(device, path string, host *Tables) (string, error) {
-	file, err := d.loops.ask(d, device, path)
+	file, err := d.loops.lookUp(d, device, path)
 	if err == nil && unix.Major(file.Device) != 0 {
 		return d.disk(fmt.Sprintf("%d:%d", unix.Major(file.Device), unix.Minor(file.Device)), Mount{Point: path})
 	}

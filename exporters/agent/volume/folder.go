@@ -56,7 +56,7 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 	case i.InUse && !within(path, "/dev") && len(i.in(t)) > 0: // what a container has as a mount is no link
 		return i, "", nil
 	}
-	found, there, err := f.ask(path, t)
+	found, there, err := f.lookUp(path, t)
 	if err != nil {
 		return i, "", fmt.Errorf("its folder %s: %w", untrusted.Path(path), err)
 	}
@@ -67,10 +67,10 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 	return i, found.device, nil
 }
 
-// ask looks up where a path leads; there reports whether something is there. A file system that does not answer in time
+// lookUp looks up where a path leads; there reports whether something is there. A file system that does not answer in time
 // is queried once per look, and all together have a timeout. After it the latest answer counts, or, if there is none,
 // the error.
-func (f *folders) ask(path string, t *Tables) (at folder, there bool, err error) {
+func (f *folders) lookUp(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
 	late := f.late[m.Point] || time.Since(f.began) > foldersTimeout
 	err = untrusted.ErrUnanswered

@@ -35,8 +35,8 @@ func newLoops() *loops {
 	return &loops{calls: untrusted.NewCalls(folderTimeout, folderHanging), status: loopStatus, known: map[string]loopFile{}}
 }
 
-// ask returns the file of a loop device.
-func (l *loops) ask(d Devices, device, path string) (loopFile, error) {
+// lookUp returns the file of a loop device.
+func (l *loops) lookUp(d Devices, device, path string) (loopFile, error) {
 	folder := filepath.Join(d.sysfs, "class", "block", disk.Entry(device))
 	sequence, _ := os.ReadFile(filepath.Join(folder, "diskseq"))
 	number, err := os.ReadFile(filepath.Join(folder, "dev"))

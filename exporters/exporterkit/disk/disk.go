@@ -107,7 +107,7 @@ func (f *Finder) diskOf(directory string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", directory, err)
 		}
-		if !SourceTells(kind) {
+		if !SourceNamesDevice(kind) {
 			return "", fmt.Errorf("%s is on %q, a file system of the kind %s, whose source names no device", directory, label.Value(source), label.Value(kind))
 		}
 		if filepath.Clean(source) != source || !strings.HasPrefix(source, "/dev/") || strings.HasPrefix(source, "/dev/shm/") {

@@ -82,7 +82,7 @@ func TestSourceOfAnybody(t *testing.T) {
 		t.Errorf("a tmpfs whose source is a disk is on %q (%v)", disk, err)
 	}
 	for kind, want := range map[string]bool{"btrfs": true, "tmpfs": false, "fuse.sshfs": false, "fuse": false, "overlay": false, "nfs4": false, "zfs": false, "": false} {
-		if SourceTells(kind) != want {
+		if SourceNamesDevice(kind) != want {
 			t.Errorf("the source of a file system of the kind %q is believed: %v", kind, !want)
 		}
 	}

@@ -39,11 +39,11 @@ type looks struct {
 
 // look is what is known of one key.
 type look struct {
-	asked    time.Time     // when the look under way was requested
-	returned chan struct{} // closed when it returns; nil if none is under way
-	ended    time.Time     // of the last one that returned
-	result   string
-	err      error
+	requested time.Time     // when the look under way was requested
+	returned  chan struct{} // closed when it returns; nil if none is under way
+	ended     time.Time     // of the last one that returned
+	result    string
+	err       error
 }
 
 // get returns what is known. It starts a look if nothing is known or the result is old.
@@ -69,14 +69,14 @@ func (l *looks) get(key string, call func() (string, error)) (string, error) {
 		age = renewAfter
 	}
 	if k.returned == nil && time.Since(k.ended) >= age {
-		k.asked, k.returned = time.Now(), make(chan struct{})
+		k.requested, k.returned = time.Now(), make(chan struct{})
 		l.queue = append(l.queue, func() { l.take(k, call) })
 		if l.underWay < maxUnderWay {
 			l.underWay++
 			go l.work()
 		}
 	}
-	if k.err != nil && k.returned != nil && time.Since(k.asked) >= timeout {
+	if k.err != nil && k.returned != nil && time.Since(k.requested) >= timeout {
 		return "", fmt.Errorf("%s: %w", label.Value(key), ErrHangs)
 	}
 	return k.result, k.err

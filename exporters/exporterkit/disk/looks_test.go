@@ -25,7 +25,7 @@ func TestLookThatHangs(t *testing.T) {
 	}
 	<-calls
 	l.mu.Lock()
-	l.known["hangs"].asked = time.Now().Add(-2 * timeout)
+	l.known["hangs"].requested = time.Now().Add(-2 * timeout)
 	l.mu.Unlock()
 	for range 5 {
 		if _, err := l.get("hangs", hangs); !errors.Is(err, ErrHangs) {
@@ -50,7 +50,7 @@ func TestLookThatHangs(t *testing.T) {
 	})
 	// What is known is kept while a later look hangs.
 	l.mu.Lock()
-	l.known["hangs"].ended, l.known["hangs"].asked = time.Time{}, time.Time{}
+	l.known["hangs"].ended, l.known["hangs"].requested = time.Time{}, time.Time{}
 	l.mu.Unlock()
 	gate = make(chan struct{})
 	defer close(gate)

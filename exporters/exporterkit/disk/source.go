@@ -29,6 +29,6 @@ func Whole(device string) (string, error) {
 // that only their source names a device. What needs a device has the device's number otherwise.
 var anonymous = map[string]bool{"btrfs": true}
 
-// SourceTells reports whether the source of a mount with an anonymous number (0:N) names the device that a file system
+// SourceNamesDevice reports whether the source of a mount with an anonymous number (0:N) names the device that a file system
 // of this kind lies on. For other kinds, such as FUSE, tmpfs and overlay, any user who mounts one chooses the source.
-func SourceTells(kind string) bool { return anonymous[kind] }
+func SourceNamesDevice(kind string) bool { return anonymous[kind] }

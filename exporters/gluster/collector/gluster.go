@@ -57,12 +57,12 @@ type Gluster struct {
 
 // commands are the queries, as in the label "command" of the errors.
 const (
-	askVersion = "version"
-	askPool    = "pool list"
-	askInfo    = "volume info"
-	askStatus  = "volume status"
-	askProfile = "volume profile"
-	askHeal    = "volume heal"
+	commandVersion = "version"
+	commandPool    = "pool list"
+	commandInfo    = "volume info"
+	commandStatus  = "volume status"
+	commandProfile = "volume profile"
+	commandHeal    = "volume heal"
 )
 
 const (
@@ -79,7 +79,7 @@ const (
 // New makes the collector; Run lets it poll.
 func New(o Options) *Gluster {
 	g := &Gluster{o: o, finder: &disk.Finder{ProcFS: o.ProcFS, SysFS: o.SysFS, RootFS: o.RootFS}, untraced: disk.NewUntraced(o.Log, "gluster"), errors: map[string]float64{}}
-	for _, c := range []string{askVersion, askPool, askInfo, askStatus, askProfile, askHeal} {
+	for _, c := range []string{commandVersion, commandPool, commandInfo, commandStatus, commandProfile, commandHeal} {
 		g.errors[c] = 0
 	}
 	return g
@@ -89,11 +89,11 @@ func New(o Options) *Gluster {
 func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 	var pool poolList
 	if err := g.o.CLI.query(ctx, &pool, "pool", "list"); err != nil {
-		return nil, g.failed(ctx, askPool, "", err)
+		return nil, g.failed(ctx, commandPool, "", err)
 	}
 	var info volumeInfo
 	if err := g.o.CLI.query(ctx, &info, "volume", "info"); err != nil {
-		return nil, g.failed(ctx, askInfo, "", err)
+		return nil, g.failed(ctx, commandInfo, "", err)
 	}
 	var volumes []*volume
 	local := pool.local()
@@ -102,11 +102,11 @@ func (g *Gluster) list(ctx context.Context) ([]*volume, error) {
 			continue
 		}
 		if err := i.check(); err != nil {
-			_ = g.failed(ctx, askInfo, i.Name, err)
+			_ = g.failed(ctx, commandInfo, i.Name, err)
 			continue
 		}
 		if len(volumes) == maxVolumes {
-			_ = g.failed(ctx, askInfo, "", fmt.Errorf("it lists more than %d started volumes; the others are left out", maxVolumes))
+			_ = g.failed(ctx, commandInfo, "", fmt.Errorf("it lists more than %d started volumes; the others are left out", maxVolumes))
 			break
 		}
 		v := &volume{name: i.Name, replicas: i.Replicas - i.Arbiters, set: max(i.Replicas, 1), dispersed: i.Disperse != 0}
@@ -157,7 +157,7 @@ func (g *Gluster) brick(name string, local, arbiter bool) *brick {
 func (g *Gluster) status(ctx context.Context, volumes []*volume) {
 	var status volumeStatus
 	if err := g.o.CLI.query(ctx, &status, "volume", "status", "all"); err != nil {
-		_ = g.failed(ctx, askStatus, "", err)
+		_ = g.failed(ctx, commandStatus, "", err)
 		return
 	}
 	type of struct {
@@ -198,12 +198,12 @@ func (g *Gluster) profile(ctx context.Context, v *volume) {
 	var profile volumeProfile
 	// Cumulative leaves alone the interval of those who read the incremental values.
 	if err := g.o.CLI.query(ctx, &profile, "volume", "profile", v.name, "info", "cumulative"); err != nil {
-		_ = g.failed(ctx, askProfile, v.name, err)
+		_ = g.failed(ctx, commandProfile, v.name, err)
 		profile.Bricks = nil
 	}
 	for _, answer := range profile.Bricks {
 		if err := answer.Total.check(); err != nil {
-			_ = g.failed(ctx, askProfile, v.name, fmt.Errorf("brick %s: %w", label.Value(answer.Name), err))
+			_ = g.failed(ctx, commandProfile, v.name, fmt.Errorf("brick %s: %w", label.Value(answer.Name), err))
 			continue
 		}
 		totals[placeOf(answer.Name)] = answer.Total
@@ -227,7 +227,7 @@ func (g *Gluster) heal(ctx context.Context, v *volume) {
 		entries, err = healCount(out)
 	}
 	if err != nil {
-		_ = g.failed(ctx, askHeal, v.name, err)
+		_ = g.failed(ctx, commandHeal, v.name, err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

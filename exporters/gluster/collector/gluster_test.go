@@ -213,7 +213,7 @@ func TestLocalBricksOnly(t *testing.T) {
 func TestHealthyReplicas(t *testing.T) {
 	yes, no := true, false
 	b := func(up *bool, heal float64) *brick { return &brick{up: up, heal: &heal} }
-	unasked := func(up *bool) *brick { return &brick{up: up} }
+	uncounted := func(up *bool) *brick { return &brick{up: up} }
 	arbiter := b(&yes, 0)
 	arbiter.arbiter = true
 	for name, test := range map[string]struct {
@@ -226,20 +226,20 @@ func TestHealthyReplicas(t *testing.T) {
 		"one is being given": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), b(&yes, 0)}}, 2, true},
 		"the worst set":      {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(&yes, 0), b(&no, 0), b(&no, 0)}}, 0, true},
 		"arbiter":            {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&no, 0), arbiter}}, 1, true},
-		"no heal count":      {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), unasked(&yes)}}, 0, false},
-		"one down, no count": {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no)}}, 2, true},
-		"gone, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), unasked(&no)}}, 2, true},
-		"last, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{unasked(&yes), unasked(&no), unasked(&no)}}, 1, true},
+		"no heal count":      {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), uncounted(&yes)}}, 0, false},
+		"one down, no count": {volume{replicas: 3, set: 3, bricks: []*brick{uncounted(&yes), uncounted(&yes), uncounted(&no)}}, 2, true},
+		"gone, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 4), uncounted(&no)}}, 2, true},
+		"last, no count":     {volume{replicas: 3, set: 3, bricks: []*brick{uncounted(&yes), uncounted(&no), uncounted(&no)}}, 1, true},
 		"arbiter's no count": {volume{replicas: 2, set: 3, bricks: []*brick{b(&yes, 0), b(&yes, 0), {up: &yes, arbiter: true}}}, 2, true},
 		"lost, other not known": {volume{replicas: 2, set: 2,
-			bricks: []*brick{unasked(&yes), unasked(&yes), unasked(&no), unasked(&no)}}, 0, true},
-		"one lists, other's no count": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 0), unasked(&yes)}}, 2, true},
-		"both may have it":            {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 4), unasked(&yes)}}, 0, false},
+			bricks: []*brick{uncounted(&yes), uncounted(&yes), uncounted(&no), uncounted(&no)}}, 0, true},
+		"one lists, other's no count": {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 4), b(&yes, 0), uncounted(&yes)}}, 2, true},
+		"both may have it":            {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 4), uncounted(&yes)}}, 0, false},
 		"one down, one not known":     {volume{replicas: 3, set: 3, bricks: []*brick{b(&yes, 0), b(nil, 0), b(&no, 0)}}, 2, true},
 		"only the lone one not known": {volume{replicas: 2, set: 2, bricks: []*brick{b(nil, 0), b(&no, 0)}}, 1, true},
 		"bad set, other not known": {volume{replicas: 2, set: 2,
-			bricks: []*brick{unasked(&yes), unasked(&yes), b(&yes, 4), b(&yes, 0)}}, 1, true},
-		"arbiter, one down, no count": {volume{replicas: 2, set: 3, bricks: []*brick{unasked(&yes), unasked(&no), arbiter}}, 1, true},
+			bricks: []*brick{uncounted(&yes), uncounted(&yes), b(&yes, 4), b(&yes, 0)}}, 1, true},
+		"arbiter, one down, no count": {volume{replicas: 2, set: 3, bricks: []*brick{uncounted(&yes), uncounted(&no), arbiter}}, 1, true},
 		"not known":                   {volume{replicas: 2, set: 2, bricks: []*brick{b(&yes, 0), b(nil, 0)}}, 0, false},
 	} {
 		if n, known := test.v.healthy(); n != test.want || known != test.known {

@@ -105,22 +105,22 @@ func TestHostileAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, answer, counted, absent string
 	}{
-		"an option as name":   {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>--remote-host=elsewhere<"), askInfo, anyVolume},
-		"no name":             {"volume-info.xml", info("<name>lab-gluster-r3<", "<name><"), askInfo, anyVolume},
-		"a long name":         {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>"+strings.Repeat("x", 1000)+"<"), askInfo, anyVolume},
-		"negative replicas":   {"volume-info.xml", info("<replicaCount>3<", "<replicaCount>-3<"), askInfo, anyVolume},
-		"a million replicas":  {"volume-info.xml", info("<replicaCount>3<", "<replicaCount>1000000<"), askInfo, anyVolume},
-		"many bricks":         {"volume-info.xml", info("<bricks>", "<bricks>"+strings.Repeat("<brick><name>a:/b</name></brick>", maxBricks)), askInfo, anyVolume},
-		"no UTF-8":            {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>\xff<"), askInfo, anyVolume},
-		"hits are no number":  {profile, hits("NaN"), askProfile, `fop="NONE"`},
-		"hits are infinite":   {profile, hits("Inf"), askProfile, `fop="NONE"`},
-		"hits are negative":   {profile, hits("-1"), askProfile, `fop="NONE"`},
-		"latency of a year":   {profile, edited(t, profile, element(t, "avgLatency"), "<avgLatency>1e17</avgLatency>"), askProfile, `fop="NONE"`},
-		"many operations":     {profile, edited(t, profile, "<fopStats>", "<fopStats>"+strings.Repeat("<fop><name>READ</name></fop>", maxFops+1)), askProfile, `fop="NONE"`},
-		"an operation's name": {profile, edited(t, profile, "<fop>\n", "<fop><name>rm -rf</name></fop><fop>"), askProfile, "rm -rf"},
-		"a long line":         {heal, "Brick a:/b\n" + strings.Repeat("x", 1<<20), askHeal, "plumbline_gluster_brick_heal_entries{"},
-		"no count":            {heal, "Brick a:/b\nNumber of entries: NaN\n", askHeal, "plumbline_gluster_brick_heal_entries{"},
-		"cut in the middle":   {"volume-info.xml", info("</volume>", "<"), askInfo, anyVolume},
+		"an option as name":   {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>--remote-host=elsewhere<"), commandInfo, anyVolume},
+		"no name":             {"volume-info.xml", info("<name>lab-gluster-r3<", "<name><"), commandInfo, anyVolume},
+		"a long name":         {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>"+strings.Repeat("x", 1000)+"<"), commandInfo, anyVolume},
+		"negative replicas":   {"volume-info.xml", info("<replicaCount>3<", "<replicaCount>-3<"), commandInfo, anyVolume},
+		"a million replicas":  {"volume-info.xml", info("<replicaCount>3<", "<replicaCount>1000000<"), commandInfo, anyVolume},
+		"many bricks":         {"volume-info.xml", info("<bricks>", "<bricks>"+strings.Repeat("<brick><name>a:/b</name></brick>", maxBricks)), commandInfo, anyVolume},
+		"no UTF-8":            {"volume-info.xml", info("<name>lab-gluster-r3<", "<name>\xff<"), commandInfo, anyVolume},
+		"hits are no number":  {profile, hits("NaN"), commandProfile, `fop="NONE"`},
+		"hits are infinite":   {profile, hits("Inf"), commandProfile, `fop="NONE"`},
+		"hits are negative":   {profile, hits("-1"), commandProfile, `fop="NONE"`},
+		"latency of a year":   {profile, edited(t, profile, element(t, "avgLatency"), "<avgLatency>1e17</avgLatency>"), commandProfile, `fop="NONE"`},
+		"many operations":     {profile, edited(t, profile, "<fopStats>", "<fopStats>"+strings.Repeat("<fop><name>READ</name></fop>", maxFops+1)), commandProfile, `fop="NONE"`},
+		"an operation's name": {profile, edited(t, profile, "<fop>\n", "<fop><name>rm -rf</name></fop><fop>"), commandProfile, "rm -rf"},
+		"a long line":         {heal, "Brick a:/b\n" + strings.Repeat("x", 1<<20), commandHeal, "plumbline_gluster_brick_heal_entries{"},
+		"no count":            {heal, "Brick a:/b\nNumber of entries: NaN\n", commandHeal, "plumbline_gluster_brick_heal_entries{"},
+		"cut in the middle":   {"volume-info.xml", info("</volume>", "<"), commandInfo, anyVolume},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, r := polled(t, fake(t, filepath.Join("testdata", "healthy"), map[string]string{test.file: test.answer}), "all")

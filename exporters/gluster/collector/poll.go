@@ -26,17 +26,17 @@ func (g *Gluster) Run(ctx context.Context) {
 // time allows. What a command does not return is left out until it does.
 func (g *Gluster) poll(ctx context.Context, within time.Duration) {
 	began := time.Now()
-	err := exporterkit.Recovered(func() error { g.askAll(ctx, began, within); return nil })
+	err := exporterkit.Recovered(func() error { g.pollAll(ctx, began, within); return nil })
 	if err != nil {
-		err = g.failed(ctx, askInfo, "", err)
+		err = g.failed(ctx, commandInfo, "", err)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.polled, g.err, g.volumes = began, err, nil
 	}
 }
 
-// askAll is poll, which a panic ends.
-func (g *Gluster) askAll(ctx context.Context, began time.Time, within time.Duration) {
+// pollAll is poll, which a panic ends.
+func (g *Gluster) pollAll(ctx context.Context, began time.Time, within time.Duration) {
 	ticks := g.unit(ctx)
 	volumes, err := g.list(ctx)
 	if err == nil && len(volumes) > 0 {
@@ -46,7 +46,7 @@ func (g *Gluster) askAll(ctx context.Context, began time.Time, within time.Durat
 		return
 	}
 	g.show(began, ticks, volumes, err)
-	g.askVolumes(ctx, volumes, began.Add(within))
+	g.commandVolumes(ctx, volumes, began.Add(within))
 }
 
 // show exposes a poll's answers to scrapes. The volumes' former counts and heals stay until the next query.
@@ -65,19 +65,19 @@ func (g *Gluster) show(began time.Time, ticks float64, volumes []*volume, err er
 	g.polled, g.ticks, g.volumes, g.err = began, ticks, volumes, err
 }
 
-// askVolumes queries each volume's profile and heals until the time is over. The next poll continues where this one
+// commandVolumes queries each volume's profile and heals until the time is over. The next poll continues where this one
 // stops: commands that hang delay neither the bricks' states nor always the same volumes.
-func (g *Gluster) askVolumes(ctx context.Context, volumes []*volume, until time.Time) {
+func (g *Gluster) commandVolumes(ctx context.Context, volumes []*volume, until time.Time) {
 	commands := []func(context.Context, *volume){g.profile, g.heal}
 	for i := range len(commands) * len(volumes) {
 		if ctx.Err() != nil || i > 0 && !time.Now().Before(until) {
 			return
 		}
 		g.next %= len(commands) * len(volumes) // there were more volumes before
-		v, ask := volumes[g.next/len(commands)], commands[g.next%len(commands)]
+		v, run := volumes[g.next/len(commands)], commands[g.next%len(commands)]
 		g.next++
 		if g.queries(v) {
-			ask(ctx, v)
+			run(ctx, v)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (g *Gluster) unit(ctx context.Context) float64 {
 		ticks, err = unitOf(string(out))
 	}
 	if err != nil {
-		_ = g.failed(ctx, askVersion, "", err)
+		_ = g.failed(ctx, commandVersion, "", err)
 	}
 	return ticks
 }

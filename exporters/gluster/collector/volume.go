@@ -74,7 +74,7 @@ func (v *volume) healthy() (int, bool) {
 
 // healthyOf is how many bricks of one replica set can be healthy at the most, and whether so many are.
 func healthyOf(set []*brick) (most int, exact bool) {
-	there, sources, unasked, unseen := 0, 0, 0, 0
+	there, sources, uncounted, unseen := 0, 0, 0, 0
 	for _, b := range set {
 		switch {
 		case b.arbiter || b.up != nil && !*b.up:
@@ -82,7 +82,7 @@ func healthyOf(set []*brick) (most int, exact bool) {
 		case b.up == nil:
 			unseen++
 		case b.heal == nil:
-			unasked++
+			uncounted++
 		case *b.heal > 0:
 			sources++
 		}
@@ -90,9 +90,9 @@ func healthyOf(set []*brick) (most int, exact bool) {
 	}
 	switch {
 	case sources > 0:
-		return sources + unasked + unseen, unasked+unseen == 0
+		return sources + uncounted + unseen, uncounted+unseen == 0
 	case there == 1 && unseen == 0:
 		return 1, true // a lone brick has what there is, listed or not
 	}
-	return there, unasked+unseen == 0
+	return there, uncounted+unseen == 0
 }

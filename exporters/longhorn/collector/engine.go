@@ -125,7 +125,7 @@ func (e *engine) Check(ctx context.Context) []exporterkit.CheckResult {
 	for _, v := range e.o.Fleet.list() {
 		result := exporterkit.CheckResult{Part: "engine of " + v.target.Volume + " at " + v.target.Engine}
 		select {
-		case <-v.asked:
+		case <-v.polled:
 			v.mu.Lock()
 			if v.metricOK && v.listOK {
 				result.Note = fmt.Sprintf("%d replicas", len(v.listed))

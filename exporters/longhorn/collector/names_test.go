@@ -46,7 +46,7 @@ func TestFailedReplicaKeepsItsName(t *testing.T) {
 	check := func(what string, w *watched) {
 		t.Helper()
 		select {
-		case <-w.fleet.list()[0].asked:
+		case <-w.fleet.list()[0].polled:
 		case <-time.After(testkit.DefaultTimeout):
 			t.Fatalf("%s: no request was made", what)
 		}

@@ -158,7 +158,7 @@ func (c *replicas) Check(ctx context.Context) []exporterkit.CheckResult {
 		for _, r := range v.replicas() {
 			result := exporterkit.CheckResult{Part: "replica " + r.name + " at " + r.address}
 			select {
-			case <-r.asked:
+			case <-r.polled:
 				r.mu.Lock()
 				if r.seen.up {
 					result.Note = "state " + r.seen.state

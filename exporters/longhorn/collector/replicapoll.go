@@ -22,7 +22,7 @@ type replica struct {
 	volume        *volume
 	name, address string
 	cancel        context.CancelFunc
-	asked         chan struct{}
+	polled        chan struct{}
 
 	mu    sync.Mutex
 	known bool // whether it was queried at all
@@ -44,7 +44,7 @@ type replicaState struct {
 // former.
 func startReplica(parent context.Context, v *volume, name, address string, api engineAPI, former *replica) *replica {
 	ctx, cancel := context.WithCancel(parent)
-	r := &replica{volume: v, name: name, address: address, cancel: cancel, asked: make(chan struct{})}
+	r := &replica{volume: v, name: name, address: address, cancel: cancel, polled: make(chan struct{})}
 	if former != nil && former.name == name {
 		former.mu.Lock()
 		r.known, r.seen = former.known, former.seen
@@ -54,7 +54,7 @@ func startReplica(parent context.Context, v *volume, name, address string, api e
 	first.Add(1)
 	go func() {
 		first.Wait()
-		close(r.asked)
+		close(r.polled)
 	}()
 	if spdk, ok := api.(*spdkEngine); ok {
 		v.done.Go(func() {

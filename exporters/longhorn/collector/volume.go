@@ -29,7 +29,7 @@ type volume struct {
 	cancel context.CancelFunc
 	close  func()
 	done   sync.WaitGroup
-	asked  chan struct{} // closed after the first round of every call
+	polled chan struct{} // closed after the first round of every call
 
 	mu       sync.Mutex
 	sampled  sampled
@@ -50,7 +50,7 @@ type volume struct {
 
 func newVolume(o FleetOptions, t Target) *volume {
 	v := &volume{
-		opts: o, target: t, names: map[string]string{}, log: o.Log.With("volume", t.Volume), asked: make(chan struct{}),
+		opts: o, target: t, names: map[string]string{}, log: o.Log.With("volume", t.Volume), polled: make(chan struct{}),
 		errors: map[string]uint64{}, trouble: map[string]string{}, wo: map[string]bool{},
 		pollers: map[string]*replica{}, cancel: func() {}, close: func() {},
 	}
@@ -112,7 +112,7 @@ func (v *volume) start(parent context.Context) {
 	if err != nil {
 		v.failed("engine", "connect", err)
 		v.forget()
-		close(v.asked)
+		close(v.polled)
 		return
 	}
 	var first sync.WaitGroup
@@ -126,7 +126,7 @@ func (v *volume) start(parent context.Context) {
 	v.done.Go(func() { v.every(ctx, v.opts.Poll.StateInterval, &first, func() { v.pollState(ctx, api) }) })
 	go func() {
 		first.Wait()
-		close(v.asked)
+		close(v.polled)
 	}()
 	v.setPollers(ctx, api)
 	v.close = api.close

@@ -222,8 +222,8 @@ func (c *cstor) Update(ch chan<- prometheus.Metric) error {
 		if !stale {
 			states(ch, volumeState, v.Status.Phase, cstorVolumeStates, name, BackendCStor)
 		}
-		have, asked := connected[name]
-		if n, known := v.healthy(stale, have, asked); known {
+		have, polled := connected[name]
+		if n, known := v.healthy(stale, have, polled); known {
 			gauge(ch, exporterkit.HealthyReplicas, float64(n), name, BackendCStor)
 		}
 	}
@@ -289,14 +289,14 @@ func (a cstorAges) silent(volumes map[string]*cstorVolume, replicas map[string]*
 
 // healthy counts the replicas that take part in reads and writes, if that is known. connected are those with a target,
 // as their pools report.
-func (o *cstorVolume) healthy(stale bool, connected int, asked bool) (n int, known bool) {
+func (o *cstorVolume) healthy(stale bool, connected int, polled bool) (n int, known bool) {
 	switch phase := o.Status.Phase; {
 	case phase == "" || phase == "Invalid" && !stale:
 		return 0, false
 	case stale || phase == "Error" || phase == "Init":
 		// The target's pod is dead; or its manager lives, and the target does not answer it, or has no replica. The
 		// list is of before.
-		return connected, asked
+		return connected, polled
 	case phase == "Offline":
 		// The target serves nothing as long as it has too few replicas, even with all data.
 		return 0, true

@@ -39,7 +39,7 @@ type nodeDevices struct {
 	names    map[string]string // by path; nil before the first answer
 	polls    int               // since the answer
 	underWay bool
-	asked    bool // at least once, with any result
+	polled   bool // at least once, with any result
 	failing  bool
 }
 
@@ -92,7 +92,7 @@ func (d *devices) fetch(parent context.Context, node string, known *nodeDevices)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known.underWay, known.asked = false, true
+	known.underWay, known.polled = false, true
 	if err == nil {
 		known.names, known.polls = kernelNames(list), 0
 	} else if !known.failing {
@@ -129,5 +129,5 @@ func (d *devices) name(node, path string) (name string, pending bool) {
 	if known == nil {
 		return "", false
 	}
-	return known.names[path], !known.asked
+	return known.names[path], !known.polled
 }

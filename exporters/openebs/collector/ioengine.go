@@ -55,7 +55,7 @@ const (
 type ioEngine struct {
 	o      Options
 	client *restClient
-	asked  chan struct{}
+	polled chan struct{}
 
 	mu      sync.Mutex
 	listErr error
@@ -78,12 +78,12 @@ type ioNode struct {
 
 // NewIOEngine makes the collector of the nodes' io-engines.
 func NewIOEngine(o Options) Collector {
-	return &ioEngine{o: o, client: newRESTClient(o.Mayastor), asked: make(chan struct{}), nodes: map[string]*ioNode{}}
+	return &ioEngine{o: o, client: newRESTClient(o.Mayastor), polled: make(chan struct{}), nodes: map[string]*ioNode{}}
 }
 
 func (e *ioEngine) Start(ctx context.Context) error {
 	go func() {
-		first := sync.OnceFunc(func() { close(e.asked) })
+		first := sync.OnceFunc(func() { close(e.polled) })
 		ticker := time.NewTicker(e.o.Interval)
 		defer ticker.Stop()
 		for {
@@ -293,7 +293,7 @@ func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) 
 
 func (e *ioEngine) Check(ctx context.Context) []exporterkit.CheckResult {
 	select {
-	case <-e.asked:
+	case <-e.polled:
 	case <-ctx.Done():
 		return []exporterkit.CheckResult{{Part: "list of io-engines", Err: ctx.Err()}}
 	}

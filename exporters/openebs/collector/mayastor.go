@@ -52,7 +52,7 @@ type mayastor struct {
 	o       Options
 	client  *restClient
 	devices *devices
-	asked   chan struct{} // closed after the first poll
+	polled  chan struct{} // closed after the first poll
 
 	mu      sync.Mutex
 	up      bool
@@ -73,7 +73,7 @@ var errNotPolled = errors.New("no poll has ended yet")
 
 // NewMayastor makes the collector of Mayastor's control plane.
 func NewMayastor(o Options) Collector {
-	m := &mayastor{o: o, asked: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}, lastErr: errNotPolled}
+	m := &mayastor{o: o, polled: make(chan struct{}), errors: map[string]uint64{}, warned: map[string]bool{}, lastErr: errNotPolled}
 	if o.Objects != nil {
 		followVolumes(o.Objects) // for the names of volumes
 	}
@@ -87,7 +87,7 @@ func (m *mayastor) Start(ctx context.Context) error {
 		return fmt.Errorf("address of Mayastor's REST API: %w", err)
 	}
 	go func() {
-		first := sync.OnceFunc(func() { close(m.asked) })
+		first := sync.OnceFunc(func() { close(m.polled) })
 		ticker := time.NewTicker(m.o.Interval)
 		defer ticker.Stop()
 		for {
@@ -326,7 +326,7 @@ func diskPath(disk string) string {
 func (m *mayastor) Check(ctx context.Context) []exporterkit.CheckResult {
 	result := exporterkit.CheckResult{Part: "Mayastor's REST API at " + m.o.Mayastor}
 	select {
-	case <-m.asked:
+	case <-m.polled:
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		result.Err = m.lastErr

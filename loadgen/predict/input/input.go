@@ -137,12 +137,12 @@ func (a *querier) vector(text string, at time.Time) model.Vector {
 	}
 	answer, _, err := a.api.Query(a.ctx, text, at)
 	if err != nil {
-		a.err = fmt.Errorf("asking Prometheus for %s: %w", text, err)
+		a.err = fmt.Errorf("querying Prometheus for %s: %w", text, err)
 		return nil
 	}
 	v, ok := answer.(model.Vector)
 	if !ok {
-		a.err = fmt.Errorf("asking Prometheus for %s: the answer is a %s, want a vector", text, answer.Type())
+		a.err = fmt.Errorf("querying Prometheus for %s: the answer is a %s, want a vector", text, answer.Type())
 	}
 	return v
 }

@@ -1,9 +1,9 @@
-// Code generated from written.go. DO NOT EDIT.
+// Code generated from source.go. DO NOT EDIT.
 
-package questions
+package queries
 
-// Asked are the questions as they are asked: of either kind of histogram.
-var Asked = map[string]string{
+// Portable are the queries that read either kind of histogram.
+var Portable = map[string]string{
 	"addresses":                 `server:address:info{$cluster} or on (cluster, address, port) last_over_time(server:address:info{$cluster}[2m])`,
 	"agents":                    `count(plumbline_feature_available{feature="statements",$cluster})`,
 	"agents that measure":       `sum(plumbline_feature_available{feature="statements",$cluster})`,
@@ -85,7 +85,7 @@ var Asked = map[string]string{
 	"writes":                    `( histogram_count(sum(increase(ebpf_exporter_blkio_total_seconds{$device,op="write"}[$window]))) or sum(increase(ebpf_exporter_blkio_total_seconds_count{$device,op="write"}[$window])) ) or sum(increase(node_disk_writes_completed_total{$device}[$window]))`,
 }
 
-// Classic are those of histograms as they are asked where native ones are not even known.
+// Classic are those of histograms for a store that does not know native ones.
 var Classic = map[string]string{
 	"all commit means":    `( sum by (cluster, node, server) ( rate(plumbline_query_duration_seconds_sum{$cluster,command="commit"}[$window]) ) / ( sum by (cluster, node, server) ( rate(plumbline_query_duration_seconds_count{$cluster,command="commit"}[$window]) ) > 0 ) )`,
 	"all statement means": `( sum by (cluster, node, server) (rate(plumbline_query_duration_seconds_sum{$cluster}[$window])) / ( sum by (cluster, node, server) (rate(plumbline_query_duration_seconds_count{$cluster}[$window])) > 0 ) )`,

@@ -1,13 +1,13 @@
-// Package questions has the queries to Prometheus that explain why a server is slow. They read either kind of
+// Package queries has the queries to Prometheus that explain why a server is slow. They read either kind of
 // histogram. They are generated, so that commands need no parser of PromQL.
-package questions
+package queries
 
-// Written are all questions, by name, as they are written: of native histograms. $server, $volume, $device, $node and
+// Source has all queries by name, of native histograms. $server, $volume, $device, $node and
 // $class stand for matchers, $anywhere for those of a server without its node, $cluster for that of the cluster alone,
 // $window for the window. Windows differ from the
 // rules' five minutes, so they query measured series. They query the rules' own where an engine's figures have no other
 // common name.
-var Written = map[string]string{
+var Source = map[string]string{
 	// Who there is: also who was within two minutes, since a scrape may fail just when a node is short of CPU.
 	"clusters": `group by (cluster) (plumbline_volume_info or plumbline_server_info or plumbline_feature_available or server:volume:info)`,
 	"nodes":    `group by (node) (plumbline_volume_info{$cluster} or plumbline_server_info{$cluster} or plumbline_device_in_flight{$cluster})`,

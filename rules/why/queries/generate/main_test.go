@@ -11,11 +11,11 @@ func TestCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../asked.go")
+	got, err := os.ReadFile("../portable.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("asked.go is not what is generated from written.go; run make generate")
+		t.Error("portable.go is not what is generated from source.go; run make generate")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
-	"github.com/plumbline/plumbline/rules/why/questions"
+	"github.com/plumbline/plumbline/rules/why/queries"
 )
 
 // API is the part of a Prometheus client that is needed; promv1.API is one.
@@ -27,7 +27,7 @@ type API interface {
 func Queries() []string {
 	a := newQuerier(context.Background(), nil, time.Time{}, 5*time.Minute).about(Target{Cluster: "c", Node: "n", Server: "s", Volume: "v", Device: "d", Class: "k"})
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(questions.Asked)) {
+	for _, name := range slices.Sorted(maps.Keys(queries.Portable)) {
 		all = append(all, a.text(name))
 	}
 	return all
@@ -86,9 +86,9 @@ func matchers(t Target, cluster string, named bool) *strings.Replacer {
 }
 
 func (a *querier) text(name string) string {
-	text, ok := questions.Asked[name]
+	text, ok := queries.Portable[name]
 	if !ok {
-		panic("why: no question " + name)
+		panic("why: no query " + name)
 	}
 	return a.fill(text)
 }
@@ -97,10 +97,10 @@ func (a *querier) fill(text string) string {
 	return a.of.Replace(strings.ReplaceAll(text, "$window", model.Duration(a.window).String()))
 }
 
-// ask runs a question's query. VictoriaMetrics and the like have no functions of native histograms: then it queries
+// run runs a query by its name. VictoriaMetrics and the like have no functions of native histograms: then it queries
 // classic ones.
-func (a *querier) ask(name string) (text string, answer model.Value, err error) {
-	other, of := questions.Classic[name]
+func (a *querier) run(name string) (text string, answer model.Value, err error) {
+	other, of := queries.Classic[name]
 	if !*a.classic || !of {
 		text = a.text(name)
 		answer, _, err = a.api.Query(a.ctx, text, a.at)
@@ -119,32 +119,32 @@ func (a *querier) ask(name string) (text string, answer model.Value, err error) 
 	return text, answer, err
 }
 
-// vector runs a question's query. It keeps an error, or what failed, and returns no series then.
+// vector runs a query by its name. It keeps an error, or what failed, and returns no series then.
 func (a *querier) vector(name string) model.Vector {
 	if *a.err != nil {
 		return nil
 	}
-	if *a.classic && slices.Contains(questions.OfNative, name) {
+	if *a.classic && slices.Contains(queries.OfNative, name) {
 		return nil
 	}
 	// A matcher of an empty value takes what has no such label, of whomever it is.
 	for variable, value := range map[string]string{"$volume": a.target.Volume, "$device": a.target.Device, "$class": a.target.ofServer()} {
-		if value == "" && strings.Contains(questions.Asked[name], variable) {
+		if value == "" && strings.Contains(queries.Portable[name], variable) {
 			return nil
 		}
 	}
-	text, answer, err := a.ask(name)
+	text, answer, err := a.run(name)
 	if refused := (*promv1.Error)(nil); a.failed != nil && errors.As(err, &refused) && refused.Type == promv1.ErrExec {
 		*a.failed = append(*a.failed, fmt.Sprintf("%s, which Prometheus cannot evaluate: %s", name, Line(err)))
 		return nil
 	}
 	if err != nil {
-		*a.err = fmt.Errorf("asking Prometheus for %s (%s): %w", name, text, err)
+		*a.err = fmt.Errorf("querying Prometheus for %s (%s): %w", name, text, err)
 		return nil
 	}
 	v, ok := answer.(model.Vector)
 	if !ok {
-		*a.err = fmt.Errorf("asking Prometheus for %s (%s): the answer is a %s, want a vector", name, text, answer.Type())
+		*a.err = fmt.Errorf("querying Prometheus for %s (%s): the answer is a %s, want a vector", name, text, answer.Type())
 	}
 	for _, s := range v {
 		for label, value := range s.Metric {
@@ -167,7 +167,7 @@ func Clean(text string) string {
 // Line is an error as one line without what a terminal would obey or hide: there may be a peer's words in it.
 func Line(err error) string { return Clean(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// number returns the answer of a question with one answer; NaN if there is none.
+// number returns the value of a query with one series; NaN if there is none.
 func (a *querier) number(name string) float64 {
 	v := a.vector(name)
 	if len(v) == 0 {
@@ -184,7 +184,7 @@ func figure(v model.SampleValue) float64 {
 	return math.NaN()
 }
 
-// by returns a question's answers by the values of a label, without NaN.
+// by returns a query's values by the values of a label, without NaN.
 func (a *querier) by(name string, label model.LabelName) map[string]float64 {
 	values := map[string]float64{}
 	for _, s := range a.vector(name) {
