@@ -191,6 +191,9 @@ var evaluated = func() map[string]func() (*ruler.Memory, error) {
 // memory returns a scenario with what the rules record of it.
 func memory(t *testing.T, scenario string) *ruler.Memory {
 	t.Helper()
+	if testing.Short() {
+		testkit.Skip(t, "evaluates all rules over a scenario, which takes minutes")
+	}
 	m, err := evaluated[scenario]()
 	if err != nil {
 		t.Fatal(err)
