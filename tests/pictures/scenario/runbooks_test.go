@@ -58,6 +58,7 @@ var notInLab = map[string]string{
 // with a comparison, it is enough that there is something to compare.
 func TestRunbooksQueriesAnswer(t *testing.T) {
 	t.Parallel()
+	notShort(t)
 	var all sync.WaitGroup
 	for _, scenario := range Names() {
 		all.Go(func() { evaluated[scenario]() })

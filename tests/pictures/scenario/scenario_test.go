@@ -191,9 +191,7 @@ var evaluated = func() map[string]func() (*ruler.Memory, error) {
 // memory returns a scenario with what the rules record of it.
 func memory(t *testing.T, scenario string) *ruler.Memory {
 	t.Helper()
-	if testing.Short() {
-		testkit.Skip(t, "evaluates all rules over a scenario, which takes minutes")
-	}
+	notShort(t)
 	m, err := evaluated[scenario]()
 	if err != nil {
 		t.Fatal(err)
@@ -219,4 +217,12 @@ func instant(t *testing.T, scenario, expr string) promql.Vector {
 		t.Fatalf("%s: %v", expr, err)
 	}
 	return vector
+}
+
+// notShort skips a test that evaluates all rules over a scenario.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		testkit.Skip(t, "evaluates all rules over a scenario, which takes minutes")
+	}
 }
