@@ -55,7 +55,7 @@ func TestCardinality(t *testing.T) {
 		delete(three.Node, "node-exporter")
 		ofDevices, ofNode := three.OfDevices()
 		perDevice := float64(shape.Series(ofDevices)) / float64(max(1, shape.Values("device", ofDevices)))
-		// A machine has as many devices as it has; what is of a job, of peers, of a backend or of everything
+		// A machine has as many devices as it has; what is of a job, of peers, of a backend, of a step of load or of everything
 		// is not more with one more node.
 		devices, err := server.Number(t.Context(), `count(count by (device) (device:block_total_seconds:rate5m{volume=""})) or vector(0)`)
 		if err != nil {
@@ -69,7 +69,7 @@ func TestCardinality(t *testing.T) {
 			"a Longhorn volume of three replicas": {shape.Series(ofThree), recorded(fmt.Sprintf("volume=%q", volume("longhorn-r3")))},
 			"a Longhorn volume of one":            {shape.Series(ofOne), recorded(fmt.Sprintf("volume=%q", volume("longhorn-r1")))},
 			"a database server":                   {shape.Series(ofServer), recorded(`server=~".*longhorn-r3", volume=""`)},
-			"a node, without node_exporter's":     {shape.Series(ofNode), recorded(`__name__!~"(budget|threshold|job|backend|peers|device|disk):.*", job!~"loadgen.*", volume="", server="", storageclass="", replica=""`)},
+			"a node, without node_exporter's":     {shape.Series(ofNode), recorded(`__name__!~"(budget|threshold|job|backend|peers|device|disk|load|size):.*", job!~"loadgen.*", volume="", server="", storageclass="", replica=""`)},
 			"a block device":                      {int(math.Ceil(perDevice)), int(math.Ceil(float64(recorded(`__name__=~"(device|disk):.*", volume=""`)) / devices))},
 		} {
 			seen[what] = cost{max(seen[what].exported, now.exported), max(seen[what].recorded, now.recorded)}

@@ -21,6 +21,8 @@ const (
 	iscsiFolder = configFolder + "/target/iscsi"
 	iscsiPort   = 3260
 	sdFolder    = "/sys/bus/scsi/drivers/sd"
+
+	initiatorName = "iqn.2026-11.io.plumbline:guest"
 )
 
 // openISCSI is what open-iscsi's programs read. An emulator may pause for longer than their timeouts, so neither end
@@ -53,7 +55,7 @@ func NewISCSITargets(t T, names []string, delays map[int]time.Duration) *ISCSITa
 func (n *ISCSITargets) startDaemon() {
 	n.folder("/etc/iscsi")
 	n.write(openISCSI, "/etc/iscsi/iscsid.conf")
-	n.write("InitiatorName=iqn.2026-11.io.plumbline:guest\n", "/etc/iscsi/initiatorname.iscsi")
+	n.write("InitiatorName="+initiatorName+"\n", "/etc/iscsi/initiatorname.iscsi")
 	daemon := Start(n.t, exec.Command("iscsid", "--foreground", "--no-pid-file"))
 	daemon.Await(n.t, func() error {
 		// That there is no session is an error, too, and an answer.
@@ -64,7 +66,8 @@ func (n *ISCSITargets) startDaemon() {
 	})
 }
 
-// add sets one up (Documentation/target/scripts.rst of the kernel, and what targetcli writes).
+// add sets one up (Documentation/target/scripts.rst of the kernel, and what targetcli writes). The initiator has an ACL,
+// as only there the target's pings can be turned off: it would end a session whose link is cut for 45 s.
 func (n *ISCSITargets) add(iqn string, delay time.Duration) {
 	one := n.Targets.add(iqn, delay)
 	adapter := filepath.Join(coreFolder, fmt.Sprintf("iblock_%d", len(n.targets)))
@@ -78,13 +81,18 @@ func (n *ISCSITargets) add(iqn string, delay time.Duration) {
 	if err := os.Symlink(disk, link); err != nil {
 		n.t.Fatalf("%v", err)
 	}
-	for attribute, value := range map[string]string{"authentication": "0", "generate_node_acls": "1", "demo_mode_write_protect": "0", "cache_dynamic_acls": "1"} {
-		n.write(value, group, "attrib", attribute)
+	n.write("0", group, "attrib", "authentication")
+	acl := n.folder(group, "acls", initiatorName)
+	n.write("0", acl, "attrib", "nopin_timeout")
+	mapped := n.folder(acl, "lun_0")
+	mappedLink := filepath.Join(mapped, one.Disk)
+	if err := os.Symlink(lun, mappedLink); err != nil {
+		n.t.Fatalf("%v", err)
 	}
 	portal := filepath.Join(group, "np", one.Address)
 	n.inside(one, "mkdir", portal)
 	n.write("1", group, "enable")
-	n.made = append(n.made, link, lun, portal, group, target, disk, adapter)
+	n.made = append(n.made, mappedLink, mapped, acl, link, lun, portal, group, target, disk, adapter)
 }
 
 // Connect has this machine use all targets, and returns the folder of each one's disk in sysfs.
