@@ -151,8 +151,8 @@ func TestDashboardsHaveData(t *testing.T) {
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"
-	pid := process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2")
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
+	stopRepeatedly(t, process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2"), 2*time.Second)
 
 	// What two of its graphs query, for this volume alone.
 	values := map[string]string{"volume": volume("longhorn-r3")}
@@ -165,21 +165,7 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 	if len(questions) != 2 {
 		t.Fatalf("the panels are not there: %v", questions)
 	}
-	pulse := time.NewTicker(2 * time.Second)
-	defer pulse.Stop()
-	stopped := false
 	testkit.Eventually(t, defaultTimeout, func() error {
-		select {
-		case <-pulse.C:
-			// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
-			stopped = !stopped
-			if stopped {
-				signal(t, pid, syscall.SIGSTOP)
-			} else {
-				signal(t, pid, syscall.SIGCONT)
-			}
-		default:
-		}
 		for place, question := range questions {
 			v, err := query(prometheus, question)
 			if err != nil {
@@ -191,7 +177,35 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 		}
 		return whyNames(t, delayed)
 	})
-	signal(t, pid, syscall.SIGCONT)
+}
+
+// stopRepeatedly stops a process and resumes it by turns until the test ends, however long the test's own steps take.
+func stopRepeatedly(t *testing.T, pid int, every time.Duration) {
+	t.Helper()
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		turns := time.NewTicker(every)
+		defer turns.Stop()
+		next := syscall.SIGSTOP
+		for {
+			select {
+			case <-end:
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+				return
+			case <-turns.C:
+				if err := syscall.Kill(pid, next); err != nil {
+					t.Errorf("%s to process %d: %v", next, pid, err)
+					return
+				}
+				next = syscall.SIGSTOP + syscall.SIGCONT - next
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(end)
+		<-ended
+	})
 }
 
 // firstQuery is the query that why names first of those that wait for a layer.
