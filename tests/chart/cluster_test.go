@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -242,37 +243,26 @@ func TestRules(t *testing.T) {
 	}
 }
 
+var runbookURL = regexp.MustCompile(`runbook_url: (\S+)`)
+
 // TestRunbookURL: with rules.runbookURL every alert leads there, and without it every one to GitHub.
 func TestRunbookURL(t *testing.T) {
 	for folder, values := range map[string][]string{
 		"https://github.com/plumbline/plumbline/blob/main/rules/runbooks/": nil,
 		"https://wiki.example.org/runbooks/":                               {"rules.runbookURL=https://wiki.example.org/runbooks/"},
 	} {
-		alerts := 0
-		for _, o := range render(t, append([]string{registry, "rules.nodeAlerts=true"}, values...)...) {
-			if o.GetKind() != "PrometheusRule" {
-				continue
-			}
-			groups, _, err := unstructured.NestedSlice(o.Object, "spec", "groups")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, group := range groups {
-				rules, _ := group.(map[string]any)["rules"].([]any)
-				for _, rule := range rules {
-					name, isAlert, _ := unstructured.NestedString(rule.(map[string]any), "alert")
-					if !isAlert {
-						continue
-					}
-					alerts++
-					if url, _, _ := unstructured.NestedString(rule.(map[string]any), "annotations", "runbook_url"); !strings.HasPrefix(url, folder) {
-						t.Errorf("%s has the runbook %q, not one below %s", name, url, folder)
-					}
-				}
+		_, text, err := template(t, append([]string{registry, "rules.nodeAlerts=true"}, values...)...)
+		if err != nil {
+			t.Fatal(text)
+		}
+		found := runbookURL.FindAllStringSubmatch(text, -1)
+		for _, url := range found {
+			if !strings.HasPrefix(url[1], folder) {
+				t.Errorf("an alert has the runbook %q, not one below %s", url[1], folder)
 			}
 		}
-		if alerts < 40 {
-			t.Errorf("%d alerts with %s", alerts, folder)
+		if alerts := strings.Count(text, "- alert: "); alerts < 40 || alerts != len(found) {
+			t.Errorf("%d alerts, %d runbooks with %s", alerts, len(found), folder)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/plumbline/plumbline/dashboards"
+	"github.com/plumbline/plumbline/manifests/lab/damage"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -151,8 +151,13 @@ func TestDashboardsHaveData(t *testing.T) {
 func TestDelayedReplicaIsFound(t *testing.T) {
 	running(t)
 	delayed := "longhorn-r3-replica-2"
-	// Stopped for 2 s of every 4; the engine gives a replica up after 8 s.
-	stopRepeatedly(t, process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2"), 2*time.Second)
+	// However long the test's own steps take: the engine gives a replica up after 8 s.
+	mend := damage.ByTurns(t.Context(), process(t, dir, "replica", dir+"/classes/longhorn-r3/replicas/2"), 2*time.Second)
+	t.Cleanup(func() {
+		if err := mend(); err != nil {
+			t.Error(err)
+		}
+	})
 
 	// What two of its graphs query, for this volume alone.
 	values := map[string]string{"volume": volume("longhorn-r3")}
@@ -176,35 +181,6 @@ func TestDelayedReplicaIsFound(t *testing.T) {
 			}
 		}
 		return whyNames(t, delayed)
-	})
-}
-
-// stopRepeatedly stops a process and resumes it by turns until the test ends, however long the test's own steps take.
-func stopRepeatedly(t *testing.T, pid int, every time.Duration) {
-	t.Helper()
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		turns := time.NewTicker(every)
-		defer turns.Stop()
-		next := syscall.SIGSTOP
-		for {
-			select {
-			case <-end:
-				_ = syscall.Kill(pid, syscall.SIGCONT)
-				return
-			case <-turns.C:
-				if err := syscall.Kill(pid, next); err != nil {
-					t.Errorf("%s to process %d: %v", next, pid, err)
-					return
-				}
-				next = syscall.SIGSTOP + syscall.SIGCONT - next
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		close(end)
-		<-ended
 	})
 }
 

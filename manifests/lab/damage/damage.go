@@ -51,12 +51,15 @@ func Pause(ctx context.Context, d time.Duration) {
 }
 
 // Halve stops a process for half of each 40 ms.
-func Halve(ctx context.Context, pid int) Mend {
+func Halve(ctx context.Context, pid int) Mend { return ByTurns(ctx, pid, 20*time.Millisecond) }
+
+// ByTurns stops a process for a turn of this length, has it run for one, and so on.
+func ByTurns(ctx context.Context, pid int, turn time.Duration) Mend {
 	stop := until(ctx, func(ctx context.Context) {
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		Pause(ctx, 20*time.Millisecond)
+		Pause(ctx, turn)
 		_ = syscall.Kill(pid, syscall.SIGCONT)
-		Pause(ctx, 20*time.Millisecond)
+		Pause(ctx, turn)
 	})
 	return func() error {
 		stop()

@@ -52,7 +52,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 }
 
 // reportBroken prints the words of the class that is broken, or of all.
-func (t *teller) reportBroken(ctx context.Context, b *damage.Broken) error {
+func (t *reporter) reportBroken(ctx context.Context, b *damage.Broken) error {
 	findings, err := t.find(ctx, t.lab.Live())
 	for _, f := range findings {
 		if b.Class == "" || f.Target.Class == b.Class {

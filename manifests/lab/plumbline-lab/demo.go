@@ -61,12 +61,12 @@ func runDemo(ctx context.Context, o options, d demoOptions) (err error) {
 // demo is a demo under way.
 type demo struct {
 	demoOptions
-	lab    *config.Lab
-	view   *view
-	teller *teller
-	began  time.Time
-	looks  []look
-	marks  []report.Mark
+	lab      *config.Lab
+	view     *view
+	reporter *reporter
+	began    time.Time
+	looks    []look
+	marks    []report.Mark
 }
 
 func newDemo(lab *config.Lab, d demoOptions) (*demo, error) {
@@ -75,7 +75,7 @@ func newDemo(lab *config.Lab, d demoOptions) (*demo, error) {
 		return nil, err
 	}
 	t, err := newTeller(lab)
-	return &demo{demoOptions: d, lab: lab, view: v, teller: t}, err
+	return &demo{demoOptions: d, lab: lab, view: v, reporter: t}, err
 }
 
 // settled is how long something must last until all of a live window is in it.
@@ -145,7 +145,7 @@ func (d *demo) watch(ctx context.Context, duration time.Duration) error {
 		if d.wide {
 			err = d.view.live(ctx, os.Stdout)
 		} else {
-			err = d.teller.live(ctx)
+			err = d.reporter.live(ctx)
 		}
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (d *demo) look(ctx context.Context, title string, window time.Duration) err
 		}
 		fmt.Println()
 	}
-	findings, err := d.teller.show(ctx, window)
+	findings, err := d.reporter.show(ctx, window)
 	d.looks = append(d.looks, look{title, findings})
 	return err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// teller describes in words what a running lab's classes do.
-type teller struct {
+// reporter describes in words what a running lab's classes do.
+type reporter struct {
 	lab     *config.Lab
 	api     promv1.API
 	printer *why.Printer
@@ -24,16 +24,16 @@ type teller struct {
 	printed map[string]why.Verdict
 }
 
-func newTeller(lab *config.Lab) (*teller, error) {
+func newTeller(lab *config.Lab) (*reporter, error) {
 	client, err := api.NewClient(api.Config{Address: lab.URL("prometheus")})
 	if err != nil {
 		return nil, err
 	}
-	return &teller{lab, promv1.NewAPI(client), why.NewPrinter(os.Stdout), map[string]why.Verdict{}}, nil
+	return &reporter{lab, promv1.NewAPI(client), why.NewPrinter(os.Stdout), map[string]why.Verdict{}}, nil
 }
 
 // find returns a finding for each class that has data.
-func (t *teller) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
+func (t *reporter) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
 	now := time.Now()
 	for _, c := range t.lab.Classes {
 		f, err := why.Find(ctx, t.api, why.Subject{Class: c.Name}, now, window)
@@ -50,7 +50,7 @@ func (t *teller) find(ctx context.Context, window time.Duration) (findings []*wh
 }
 
 // show prints the classes' bars and words over a window, and returns the findings.
-func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
+func (t *reporter) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
 	findings, err := t.find(ctx, window)
 	if err == nil {
 		t.printer.Stacks(findings)
@@ -60,7 +60,7 @@ func (t *teller) show(ctx context.Context, window time.Duration) ([]*why.Finding
 }
 
 // live prints the bars as of now, and the words of each class whose verdict has changed.
-func (t *teller) live(ctx context.Context) error {
+func (t *reporter) live(ctx context.Context) error {
 	findings, err := t.find(ctx, t.lab.Live())
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (t *teller) live(ctx context.Context) error {
 	return nil
 }
 
-func (t *teller) printWords(findings []*why.Finding) {
+func (t *reporter) printWords(findings []*why.Finding) {
 	t.printer.Words(findings...)
 	for _, f := range findings {
 		t.printed[f.Target.Class] = f.Verdict
