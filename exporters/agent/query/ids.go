@@ -167,7 +167,7 @@ func (q *queries) rest(all *totals) {
 	}
 	combineQuery(&sum, &q.inListed, saturatingSub)
 	combineQuery(&q.other, &sum, func(before, now uint64) uint64 { return max(before, now) })
-	untracked := all.lost[bpf.QueryLossNO_ID_PLACE_NS]
+	untracked := all.lost[bpf.QueryLossNO_ID_ENTRY_NS]
 	q.untracked += float64(saturatingSub(untracked, q.untrackedBefore))
 	q.untrackedBefore = untracked
 }

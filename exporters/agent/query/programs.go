@@ -150,7 +150,7 @@ func querySpec(k *platform.Kernel, names server.Programs, servers, top int, mult
 		spec.Maps[name].MaxEntries = uint32(servers + 1)
 	}
 	entries := queryEntries(top)
-	if err := spec.Variables["query_places"].Set(entries); err != nil {
+	if err := spec.Variables["query_entries"].Set(entries); err != nil {
 		return nil, fmt.Errorf("reading BPF programs: %w", err)
 	}
 	for _, name := range []string{"query_ids", "queries"} {
@@ -426,7 +426,7 @@ func (k kernelSide) lost(number uint32, reason bpf.QueryLoss) (uint64, error) {
 	return n, nil
 }
 
-// retiredEntry is PLACE_RETIRED of bpf/query/query_id.h.
+// retiredEntry is ENTRY_RETIRED of bpf/query/query_id.h.
 const retiredEntry = ^uint64(0)
 
 // entries implements kernel.

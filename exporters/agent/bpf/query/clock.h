@@ -527,7 +527,7 @@ __noinline int observe_query(struct followed_task *followed, u64 ns, u64 hits, u
 		return 0;
 	struct per_query *q = query_of(followed->server, followed->query_id);
 	if (!q) {
-		count_loss_by(followed->server, NO_ID_PLACE_NS, ns);
+		count_loss_by(followed->server, NO_ID_ENTRY_NS, ns);
 		return 0;
 	}
 	add_statement(&q->all, followed, ns, hits, false, true);
@@ -566,7 +566,7 @@ static __noinline int observe(struct followed_task *followed, struct task_struct
 	u32 slot = native_slot(ns);
 	if (slot < NATIVE_SLOTS)
 		add(&s->slots[slot], 1);
-	if (query_places && followed->query_id)
+	if (query_entries && followed->query_id)
 		observe_query(followed, ns, hits, query_slot(slot));
 	return 0;
 }

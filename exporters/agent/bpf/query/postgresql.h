@@ -482,7 +482,7 @@ static __always_inline void pg_ready(struct followed_task *followed, struct conn
 		u8 request = p->pending[p->pending_head & (PENDING - 1)];
 		p->pending_head++;
 		if (request & REQUEST_HAS_STATEMENT) {
-			if (query_places)
+			if (query_entries)
 				pg_read_query_id(followed);
 			observe(followed, task, request, now, false);
 		}

@@ -1,22 +1,22 @@
 /* Statements by query: by the identifier that the server itself gives to all statements of one form. No text is looked
  * at.
  *
- * Each server has as many places, so that none takes another's. A query takes the first free one of a few that follow
- * from its identifier. One that finds none is in the server's sums alone. User space makes places free: it writes
- * PLACE_RETIRED, by which no program finds the place any more, reads what was counted when all runs from before have
- * ended, and empties it. A query may then have two places, which belong together. */
+ * Each server has as many entries, so that none takes another's. A query takes the first free one of a few that follow
+ * from its identifier. One that finds none is in the server's sums alone. User space makes entries free: it writes
+ * ENTRY_RETIRED, by which no program finds the entry any more, reads what was counted when all runs from before have
+ * ended, and empties it. A query may then have two entries, which belong together. */
 #ifndef __QUERY_QUERY_ID_H__
 #define __QUERY_QUERY_ID_H__
 
 #include "state.h"
 
-#define PLACE_TRIES 8
-#define PLACE_RETIRED (~0ULL) /* as an identifier, which no query has */
+#define ENTRY_TRIES 8
+#define ENTRY_RETIRED (~0ULL) /* as an identifier, which no query has */
 
-/* Set by user space before loading: each server's places, a power of two; 0: queries are not distinguished. */
-const volatile u32 query_places;
+/* Set by user space before loading: each server's entries, a power of two; 0: queries are not distinguished. */
+const volatile u32 query_entries;
 
-/* Whose place it is: an identifier, 0 or PLACE_RETIRED; entry server * query_places + place. */
+/* Whose entry it is: an identifier, 0 or ENTRY_RETIRED; by server * query_entries + index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -48,14 +48,14 @@ struct {
 /* Keeps the type in the object file, from where the agent takes it. */
 const struct per_query *unused_per_query __attribute__((unused));
 
-/* Returns where the statements of a query are counted; NULL if there is no place. */
+/* Returns where the statements of a query are counted; NULL if there is no entry. */
 static __always_inline struct per_query *query_of(u32 server, u64 id)
 {
-	if (id == PLACE_RETIRED)
+	if (id == ENTRY_RETIRED)
 		return NULL;
 	u32 hash = id * 0x9e3779b97f4a7c15ULL >> 32;
-	for (u32 i = 0; i < PLACE_TRIES; i++) {
-		u32 key = server * query_places + ((hash + i) & (query_places - 1));
+	for (u32 i = 0; i < ENTRY_TRIES; i++) {
+		u32 key = server * query_entries + ((hash + i) & (query_entries - 1));
 		u64 *owner = bpf_map_lookup_elem(&query_ids, &key);
 		if (!owner)
 			return NULL;

@@ -11,21 +11,21 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/bpftest"
 )
 
-// The kernel's verifier accepts every program, in both ways to count, with and without tracing, with and without places
+// The kernel's verifier accepts every program, in both ways to count, with and without tracing, with and without entries
 // for queries.
 func TestLoad(t *testing.T) {
 	for _, preemptible := range []bool{false, true} {
 		for _, tracing := range []bool{false, true} {
-			places := uint32(0)
+			entries := uint32(0)
 			if preemptible == tracing {
-				places = 64
+				entries = 64
 			}
-			t.Run(fmt.Sprintf("preemptible %v tracing %v places %d", preemptible, tracing, places), func(t *testing.T) {
+			t.Run(fmt.Sprintf("preemptible %v tracing %v entries %d", preemptible, tracing, entries), func(t *testing.T) {
 				spec, err := LoadQuery()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := spec.Variables["query_places"].Set(places); err != nil {
+				if err := spec.Variables["query_entries"].Set(entries); err != nil {
 					t.Fatal(err)
 				}
 				for name, value := range map[string]bool{"preemptible": preemptible, "tracing": tracing} {

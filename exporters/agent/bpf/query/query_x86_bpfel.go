@@ -290,7 +290,7 @@ const (
 	QueryLossLOST_PROCESS_EVENTS QueryLoss = 8
 	QueryLossNO_ID               QueryLoss = 9
 	QueryLossNO_ID_READ          QueryLoss = 10
-	QueryLossNO_ID_PLACE_NS      QueryLoss = 11
+	QueryLossNO_ID_ENTRY_NS      QueryLoss = 11
 	QueryLossLOSSES              QueryLoss = 12
 )
 
@@ -433,7 +433,7 @@ const (
 	QueryVarBackups              = "backups"
 	QueryVarBenchExtent          = "bench_extent"
 	QueryVarPreemptible          = "preemptible"
-	QueryVarQueryPlaces          = "query_places"
+	QueryVarQueryEntries         = "query_entries"
 	QueryVarServerNames          = "server_names"
 	QueryVarTracing              = "tracing"
 	QueryVarUnusedActivity       = "unused_activity"
@@ -556,7 +556,7 @@ type QueryVariableSpecs struct {
 	Backups            *ebpf.VariableSpec `ebpf:"backups"`
 	BenchExtent        *ebpf.VariableSpec `ebpf:"bench_extent"`
 	Preemptible        *ebpf.VariableSpec `ebpf:"preemptible"`
-	QueryPlaces        *ebpf.VariableSpec `ebpf:"query_places"`
+	QueryEntries       *ebpf.VariableSpec `ebpf:"query_entries"`
 	ServerNames        *ebpf.VariableSpec `ebpf:"server_names"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	UnusedActivity     *ebpf.VariableSpec `ebpf:"unused_activity"`
@@ -660,7 +660,7 @@ type QueryVariables struct {
 	Backups            *ebpf.Variable `ebpf:"backups"`
 	BenchExtent        *ebpf.Variable `ebpf:"bench_extent"`
 	Preemptible        *ebpf.Variable `ebpf:"preemptible"`
-	QueryPlaces        *ebpf.Variable `ebpf:"query_places"`
+	QueryEntries       *ebpf.Variable `ebpf:"query_entries"`
 	ServerNames        *ebpf.Variable `ebpf:"server_names"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	UnusedActivity     *ebpf.Variable `ebpf:"unused_activity"`

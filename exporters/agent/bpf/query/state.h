@@ -44,7 +44,7 @@ enum loss {
 	LOST_PROCESS_EVENTS, /* servers that began or ended, which could not be reported at once */
 	NO_ID,               /* statements to which the server gave no query identifier */
 	NO_ID_READ,          /* and those whose identifier could not be read */
-	NO_ID_PLACE_NS,      /* time of those for whose query there was no place, ns */
+	NO_ID_ENTRY_NS,      /* time of those for whose query there was no entry, ns */
 	LOSSES,
 };
 
