@@ -153,15 +153,11 @@ func (f *Finding) stallText() string {
 }
 
 func (f *Finding) lockText() string {
-	s := f.Statements
 	if f.main().Count < leastSamples() {
 		return fmt.Sprintf("%s statements wait for another session's lock, the oldest for %.0f s; storage is not to blame", number(f.Blocked), f.BlockedFor)
 	}
-	spends := fmt.Sprintf("a statement spends %s of its %s ms waiting", ms(seconds(s.Phases, layers.Wait)), ms(s.Mean))
-	if s.UnderWay() {
-		spends = fmt.Sprintf("%.0f %% of the statements' time is waiting", 100*seconds(s.Phases, layers.Wait)/sum(s.Phases))
-	}
-	return fmt.Sprintf("sessions hold each other up: at any moment %s statements wait for another session's lock, and %s; storage is not to blame", number(f.Blocked), spends)
+	return fmt.Sprintf("sessions hold each other up: at any moment %s statements wait for another session's lock, and a statement spends %s waiting; storage is not to blame",
+		number(f.Blocked), f.Statements.spends(layers.Wait))
 }
 
 func (f *Finding) cpuText() string {
@@ -173,8 +169,8 @@ func (f *Finding) cpuText() string {
 	if Known(f.CPUWaiting) {
 		pressure = fmt.Sprintf("; something waited for one %.0f %% of the time", 100*min(f.CPUWaiting, 1))
 	}
-	return fmt.Sprintf("host %s is short of CPU: %s waits %s of its %s ms for one%s; storage is not to blame",
-		f.Target.Node, who, ms(seconds(s.Phases, layers.Runqueue)), ms(s.Mean), pressure)
+	return fmt.Sprintf("host %s is short of CPU: %s waits %s for one%s; storage is not to blame",
+		f.Target.Node, who, s.spends(layers.Runqueue), pressure)
 }
 
 // neighbour is who keeps a disk below a volume busy: its share of the disk's time, and how many times its usual work

@@ -223,7 +223,7 @@ func (t *Top) Notes() (notes []string) {
 	}
 	for _, u := range t.Unidentified {
 		why := map[string]string{
-			"none":   "the server gives them none: compute_query_id is off, or they failed before they had one",
+			"none":   "the server gives them none: compute_query_id is off, they failed before they had one, or they are prepared utility statements such as COMMIT, beside pg_stat_statements",
 			"unread": "the agent cannot read it, and its log has the reason",
 		}[u.Reason]
 		notes = append(notes, fmt.Sprintf("Server %s: %.0f statements in other have no identifier; %s.", u.Server, u.Count, cmp.Or(why, u.Reason)))

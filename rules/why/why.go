@@ -8,7 +8,9 @@ package why
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -58,6 +60,22 @@ type Statement struct {
 // UnderWay reports whether most of the time was not that of the statements that ended: the phases count a statement
 // while it is under way, its duration counts when it has ended. So it is in a stall's first seconds.
 func (s Statement) UnderWay() bool { return s.Count > 0 && sum(s.Phases) > 2*s.Mean }
+
+// spends words the time of a phase beside the statement's: milliseconds of milliseconds, or a share of all phases where
+// they do not fit into the mean. A phase counts when it passes and a statement when it ends, so that in a short window
+// the sums can differ.
+func (s Statement) spends(phase string) string {
+	of := seconds(s.Phases, phase)
+	if s.fits() {
+		return fmt.Sprintf("%s of its %s ms", ms(of), ms(s.Mean))
+	}
+	return fmt.Sprintf("%.0f %% of its time", 100*of/sum(s.Phases))
+}
+
+// fits reports whether no phase exceeds the mean that it is a part of.
+func (s Statement) fits() bool {
+	return !s.UnderWay() && !slices.ContainsFunc(s.Phases, func(p Layer) bool { return p.Seconds > s.Mean })
+}
 
 // Write is the mean of a volume's writes, in seconds, from the kernel's block layer down.
 type Write struct {

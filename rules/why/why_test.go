@@ -3,6 +3,7 @@ package why
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -245,6 +246,24 @@ func TestHealthyWords(t *testing.T) {
 	}
 	if bar := PlainPrinter(nil).stack(f.Commits.Layers, 40); len(bar) != 40 {
 		t.Errorf("a bar of 40 columns has %d: %s", len(bar), bar)
+	}
+}
+
+// A phase of statements that have not ended yet can exceed the mean of those that have: the text has no such parts of a
+// whole.
+func TestPhaseExceedsMean(t *testing.T) {
+	f := find(t, whytest.Healthy(), Subject{Class: "r3"})
+	for i, p := range f.Commits.Phases {
+		if p.Name == "sync" {
+			f.Commits.Phases[i].Seconds = 1.2 * f.Commits.Mean
+		}
+	}
+	share := 100 * seconds(f.Commits.Phases, "sync") / sum(f.Commits.Phases)
+	if words, want := f.Words(), fmt.Sprintf("of 5.7 ms, %.0f %% wait for sync;", share); !strings.Contains(words, want) || share >= 100 {
+		t.Errorf("words %q, want in them %q", words, want)
+	}
+	if words, want := f.Commits.spends("sync"), fmt.Sprintf("%.0f %% of its time", share); words != want {
+		t.Errorf("a commit spends %q, want %q", words, want)
 	}
 }
 

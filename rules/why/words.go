@@ -140,12 +140,8 @@ func (f *Finding) statementWords(name string) string {
 	if s.UnderWay() {
 		return f.underWayWords(name)
 	}
-	var spent []string
-	for _, p := range mainPhases(s.Phases, s.Mean) {
-		spent = append(spent, ms(p.Seconds)+" "+layers.Of(p.Name).Spent)
-	}
 	of := ""
-	if len(spent) > 0 {
+	if spent := spentWords(s); len(spent) > 0 {
 		of = ", " + strings.Join(spent, " and ")
 	}
 	switch {
@@ -155,6 +151,20 @@ func (f *Finding) statementWords(name string) string {
 		return fmt.Sprintf("%s %ss take %s times %s's: of %s ms%s", name, f.what(), number(f.Control.Ratio), f.Control.Class, ms(s.Mean), of)
 	}
 	return fmt.Sprintf("%s %ss take %s ms%s (no control class to compare with)", name, f.what(), ms(s.Mean), strings.Replace(of, ", ", ", of which ", 1))
+}
+
+// spentWords words a statement's larger phases: in milliseconds, or as shares of all where they do not fit into its mean.
+func spentWords(s Statement) []string {
+	whole, print := s.Mean, ms
+	if !s.fits() {
+		whole = sum(s.Phases)
+		print = func(seconds float64) string { return fmt.Sprintf("%.0f %%", 100*seconds/whole) }
+	}
+	var spent []string
+	for _, p := range mainPhases(s.Phases, whole) {
+		spent = append(spent, print(p.Seconds)+" "+layers.Of(p.Name).Spent)
+	}
+	return spent
 }
 
 // mainPhases are those that a text mentions: up to two, the largest first, each a good part of the whole.
@@ -169,16 +179,11 @@ func mainPhases(phases []Layer, whole float64) []Layer {
 // has no such parts.
 func (f *Finding) underWayWords(name string) string {
 	s := f.main()
-	var spent []string
-	whole := sum(s.Phases)
-	for _, p := range mainPhases(s.Phases, whole) {
-		spent = append(spent, fmt.Sprintf("%.0f %% %s", 100*p.Seconds/whole, layers.Of(p.Name).Spent))
-	}
 	ratio := ""
 	if f.Control != nil && Known(f.Control.Ratio) {
 		ratio = fmt.Sprintf(", %s times %s's", number(f.Control.Ratio), f.Control.Class)
 	}
-	return fmt.Sprintf("%s %ss that ended took %s ms%s, but most of the time is of those that have not: %s", name, f.what(), ms(s.Mean), ratio, strings.Join(spent, " and "))
+	return fmt.Sprintf("%s %ss that ended took %s ms%s, but most of the time is of those that have not: %s", name, f.what(), ms(s.Mean), ratio, strings.Join(spentWords(s), " and "))
 }
 
 // writeWords words how long a write of the volume takes, and its larger parts.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -76,6 +77,9 @@ func runOutside() (int, error) {
 	// The kernel sends Pdeathsig when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if err := seen(); err != nil {
+		return 0, err
+	}
 	own, err := os.MkdirTemp("/var/tmp", "plumbline-test-")
 	if err != nil {
 		return 0, err
@@ -90,6 +94,15 @@ func runOutside() (int, error) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
+}
+
+// seen returns an error if the tests' own /var/tmp would hide the checkout.
+func seen() error {
+	at, err := os.Getwd()
+	if err == nil && strings.HasPrefix(at, "/var/tmp/") {
+		return fmt.Errorf("the tests run in %s, and have a /var/tmp of their own, which hides it: move the checkout elsewhere", at)
+	}
+	return nil // a folder that is not known is not the checkout's
 }
 
 // copyOf is this program again, with its arguments, as the given stage.

@@ -68,6 +68,17 @@ func TestLoopDeviceIsDetached(t *testing.T) {
 	})
 }
 
+// A checkout in /var/tmp, which the tests would not see, is an error that states what to do.
+func TestCheckoutIsHidden(t *testing.T) {
+	testkit.NeedRoot(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSeesItselfOnly$")
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), stage+"=")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "move the checkout elsewhere") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // left names a folder to a copy of this test, in which it leaves its child's mark.
 const left = "PLUMBLINE_TEST_LEFT"
 

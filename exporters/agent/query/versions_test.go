@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -15,9 +16,15 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// The versions of PostgreSQL beside the distribution's, which all other tests use. One that is not released yet is tested
-// where `tools/unstable` got it: `make test-all` has it do so.
-var otherVersions = append([]int{16, 17, 18}, servertest.Unstable()...)
+// The versions of PostgreSQL beside the distribution's, which all other tests use: those of `make test`, and what else was
+// fetched. `make test-all` fetches one that is not released yet.
+var otherVersions = versions([]int{16, 17, 18}, servertest.Fetched(), servertest.Unstable())
+
+func versions(lists ...[]int) []int {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 // Every version's statements are counted, named and split alike.
 func TestQueryVersions(t *testing.T) {

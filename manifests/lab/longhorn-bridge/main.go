@@ -4,6 +4,9 @@
 //
 // Longhorn's protocol has no flush: an fsync on the file returns at once, exactly as a
 // SYNCHRONIZE CACHE to a Longhorn block device does.
+//
+// Who sets the attribute user.reconnect of the file has the bridge connect again, as Longhorn has tgtd do when a new
+// engine takes over the socket: requests under way end first, and the next ones go to the new engine.
 package main
 
 import (
@@ -37,19 +40,30 @@ func main() {
 	}
 }
 
-func run(socket, directory string, size uint64, connections int) error {
+// connect opens connections to the engine that listens on a socket now.
+func connect(socket string, connections int) (engine, error) {
 	conns := make([]net.Conn, 0, connections)
 	for range connections {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
-			return fmt.Errorf("engine's socket: %w; is the engine running with --frontend socket?", err)
+			for _, c := range conns {
+				c.Close()
+			}
+			return nil, fmt.Errorf("engine's socket: %w; is the engine running with --frontend socket?", err)
 		}
 		conns = append(conns, conn)
 	}
-	engine := dataconn.NewClient(conns, noTimeouts{})
-	defer engine.Close()
+	return dataconn.NewClient(conns, noTimeouts{}), nil
+}
 
-	server, err := fs.Mount(directory, &root{volume: &volume{engine: engine, size: size}}, &fs.Options{
+func run(socket, directory string, size uint64, connections int) error {
+	shown := &volume{size: size, connect: func() (engine, error) { return connect(socket, connections) }}
+	if err := shown.reconnect(); err != nil {
+		return err
+	}
+	defer shown.engine.Close()
+
+	server, err := fs.Mount(directory, &root{volume: shown}, &fs.Options{
 		MountOptions: fuse.MountOptions{
 			FsName:        "longhorn:" + filepath.Base(socket),
 			Name:          "longhorn",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -21,6 +22,7 @@ type engine interface {
 	ReadAt(p []byte, off int64) (int, error)
 	WriteAt(p []byte, off int64) (int, error)
 	UnmapAt(length uint32, off int64) (int, error)
+	Close()
 }
 
 // root is the directory that holds the one file.
@@ -39,19 +41,54 @@ func (r *root) OnAdd(ctx context.Context) {
 // volume is the file; every read and write of it is one request to the engine.
 type volume struct {
 	fs.Inode
+	size uint64
+	// connect connects to the engine that serves the volume now.
+	connect func() (engine, error)
+	// mu is held by each request for reading: the engine is replaced between requests.
+	mu     sync.RWMutex
 	engine engine
-	size   uint64
 }
 
 var (
-	_ fs.NodeGetattrer = (*volume)(nil)
-	_ fs.NodeSetattrer = (*volume)(nil)
-	_ fs.NodeOpener    = (*volume)(nil)
-	_ fs.NodeReader    = (*volume)(nil)
-	_ fs.NodeWriter    = (*volume)(nil)
-	_ fs.NodeFsyncer   = (*volume)(nil)
-	_ fs.NodeAllocater = (*volume)(nil)
+	_ fs.NodeGetattrer  = (*volume)(nil)
+	_ fs.NodeSetattrer  = (*volume)(nil)
+	_ fs.NodeOpener     = (*volume)(nil)
+	_ fs.NodeReader     = (*volume)(nil)
+	_ fs.NodeWriter     = (*volume)(nil)
+	_ fs.NodeFsyncer    = (*volume)(nil)
+	_ fs.NodeAllocater  = (*volume)(nil)
+	_ fs.NodeSetxattrer = (*volume)(nil)
 )
+
+// reconnectAttribute is the attribute of the file whose setting has the bridge connect again.
+const reconnectAttribute = "user.reconnect"
+
+// Setxattr connects again. It fails if nobody listens, and the engine remains the one before.
+func (v *volume) Setxattr(_ context.Context, name string, _ []byte, _ uint32) syscall.Errno {
+	if name != reconnectAttribute {
+		return syscall.ENOTSUP
+	}
+	if err := v.reconnect(); err != nil {
+		log.Printf("connecting again: %v", err)
+		return syscall.EIO
+	}
+	return 0
+}
+
+// reconnect waits for the requests under way, and sends the next ones to the engine that listens now.
+func (v *volume) reconnect() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now, err := v.connect()
+	if err != nil {
+		return err
+	}
+	if v.engine != nil {
+		v.engine.Close()
+	}
+	v.engine = now
+	return nil
+}
 
 func (v *volume) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	out.Mode, out.Size, out.Blksize = syscall.S_IFREG|0o600, v.size, blockSize
@@ -76,6 +113,8 @@ func (v *volume) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64
 		return fuse.ReadResultData(nil), 0
 	}
 	dest = dest[:min(uint64(len(dest)), v.size-uint64(off))]
+	v.mu.RLock()
+	defer v.mu.RUnlock()
 	if _, err := v.engine.ReadAt(dest, off); err != nil && err != io.EOF {
 		return nil, failed("read", off, err)
 	}
@@ -86,6 +125,8 @@ func (v *volume) Write(_ context.Context, _ fs.FileHandle, data []byte, off int6
 	if uint64(off)+uint64(len(data)) > v.size {
 		return 0, syscall.ENOSPC
 	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
 	if _, err := v.engine.WriteAt(data, off); err != nil {
 		return 0, failed("write", off, err)
 	}
@@ -101,6 +142,8 @@ func (v *volume) Allocate(_ context.Context, _ fs.FileHandle, off, size uint64, 
 	if mode&punchHole == 0 {
 		return syscall.EOPNOTSUPP
 	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
 	// The wire counts an unmap's length in 32 bits.
 	const most = 1 << 30
 	for size > 0 {

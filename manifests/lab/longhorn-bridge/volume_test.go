@@ -22,6 +22,13 @@ type memory struct {
 	data    []byte
 	unmaps  []uint32
 	failing bool
+	closed  bool
+}
+
+func (m *memory) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
 }
 
 func (m *memory) ReadAt(p []byte, off int64) (int, error) {
@@ -53,13 +60,17 @@ func (m *memory) UnmapAt(length uint32, off int64) (int, error) {
 // mounted serves a volume over m and returns the path of its file.
 func mounted(t *testing.T, m *memory) string {
 	t.Helper()
+	return mountedVolume(t, &volume{engine: m, size: uint64(len(m.data))})
+}
+
+func mountedVolume(t *testing.T, v *volume) string {
+	t.Helper()
 	testkit.NeedRoot(t)
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		testkit.Skip(t, err.Error())
 	}
 	dir := t.TempDir()
-	server, err := fs.Mount(dir, &root{volume: &volume{engine: m, size: uint64(len(m.data))}},
-		&fs.Options{MountOptions: fuse.MountOptions{DirectMount: true}})
+	server, err := fs.Mount(dir, &root{volume: v}, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,5 +148,51 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := f.WriteAt(aligned(blockSize), 0); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a failed write gave %v", err)
+	}
+}
+
+// Another engine takes over between two requests: none fails, and all later ones are its own. Without another one, and
+// for other attributes, nothing changes.
+func TestReconnect(t *testing.T) {
+	old, other := &memory{data: make([]byte, 1<<20)}, &memory{data: make([]byte, 1<<20)}
+	listening := errors.New("nobody listens")
+	path := mountedVolume(t, &volume{engine: old, size: 1 << 20, connect: func() (engine, error) { return other, listening }})
+	f := open(t, path)
+	mark := aligned(blockSize)
+	write := func(value byte) {
+		mark[0] = value
+		if _, err := f.WriteAt(mark, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := syscall.Setxattr(path, "user.other", nil, 0); !errors.Is(err, syscall.ENOTSUP) {
+		t.Errorf("another attribute gave %v", err)
+	}
+	if err := syscall.Setxattr(path, reconnectAttribute, nil, 0); !errors.Is(err, syscall.EIO) {
+		t.Errorf("connecting where nobody listens gave %v", err)
+	}
+	write(1)
+	if old.data[0] != 1 || old.closed {
+		t.Errorf("the engine before has %d and is closed %v", old.data[0], old.closed)
+	}
+	listening = nil
+	var writes sync.WaitGroup
+	for range 8 {
+		writes.Go(func() {
+			block := aligned(blockSize)
+			for range 100 {
+				if _, err := f.WriteAt(block, 1<<19); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if err := syscall.Setxattr(path, reconnectAttribute, nil, 0); err != nil {
+		t.Errorf("connecting again: %v", err)
+	}
+	writes.Wait()
+	write(2)
+	if old.data[0] != 1 || !old.closed || other.data[0] != 2 {
+		t.Errorf("the engine before has %d and is closed %v; the one of now has %d", old.data[0], old.closed, other.data[0])
 	}
 }

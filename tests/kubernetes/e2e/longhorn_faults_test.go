@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha512"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,6 +40,7 @@ func (n *node) longhornFaults(v longhornVolume) {
 		{what: "the database hibernates for a while: detached and attached", begin: n.hibernated, over: n.noEngine},
 		{what: "two replicas instead of three, and back", begin: n.fewerReplicas, over: n.replicasAre(2)},
 		{what: "longhorn-manager is away for three minutes", begin: n.managerAway, over: n.managerGone},
+		{what: "the engine is upgraded while attached", begin: n.upgradedEngine, over: n.engineUpgraded},
 		// The last one: that many snapshots go with the volume.
 		{what: "the volume has 101 snapshots", begin: n.manySnapshots, over: n.snapshotsAre(101), alert: tooManySnapshots},
 	} {
@@ -221,8 +224,45 @@ func (n *node) noEngine(v longhornVolume) func() error {
 	}
 }
 
+// patchVolume sets a field of a volume's specification, in JSON.
+func (n *node) patchVolume(v longhornVolume, field string) {
+	n.t.Helper()
+	n.kubectl("patch", "volumes.longhorn.io", v.volume, "--namespace=longhorn-system", "--type=merge", `--patch={"spec":{`+field+`}}`)
+}
+
 func (n *node) setReplicas(v longhornVolume, replicas int) {
-	n.kubectl("patch", "volumes.longhorn.io", v.volume, "--namespace=longhorn-system", "--type=merge", fmt.Sprintf(`--patch={"spec":{"numberOfReplicas":%d}}`, replicas))
+	n.patchVolume(v, fmt.Sprintf(`"numberOfReplicas":%d`, replicas))
+}
+
+// upgradedEngine has Longhorn replace the volume's engine and replicas, by processes of another image, while its database works.
+func (n *node) upgradedEngine(v longhornVolume) func() {
+	// Longhorn looks for an engine's image by this name.
+	checksum := sha512.Sum512([]byte(otherLonghornImage))
+	name := "ei-" + hex.EncodeToString(checksum[:])[:8]
+	n.apply("apiVersion: longhorn.io/v1beta2\nkind: EngineImage\nmetadata: {name: " + name + ", namespace: longhorn-system}\nspec: {image: '" + otherLonghornImage + "'}\n")
+	n.kubectl("wait", "--for=jsonpath={.status.state}=deployed", "engineimages.longhorn.io/"+name, "--namespace=longhorn-system", "--timeout=5m")
+	n.patchVolume(v, `"image":"`+otherLonghornImage+`"`)
+	// The replicas' names are new.
+	return func() { n.followLonghorn(n.longhornVolume(v.class, v.claim)) }
+}
+
+// engineUpgraded is nil once the volume has another engine, of the other image, and its replicas of before are gone.
+func (n *node) engineUpgraded(v longhornVolume) func() error {
+	other := n.otherEngine(v)
+	return func() error {
+		if err := other(); err != nil {
+			return err
+		}
+		image, err := n.try("get", "volumes.longhorn.io", v.volume, "--namespace=longhorn-system", "--output=jsonpath={.status.currentImage}")
+		if err != nil || image != otherLonghornImage {
+			return fmt.Errorf("the volume's image is %q: %v", image, err)
+		}
+		before, err := n.try("get", "replicas.longhorn.io", v.replicas[0], "--namespace=longhorn-system", "--output=name", "--ignore-not-found")
+		if err != nil || before != "" {
+			return fmt.Errorf("there is still %s%v", before, err)
+		}
+		return nil
+	}
 }
 
 func (n *node) fewerReplicas(v longhornVolume) func() {

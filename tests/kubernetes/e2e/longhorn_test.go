@@ -32,6 +32,9 @@ var longhornClasses = []string{"longhorn-r1", "longhorn-r3"}
 // LonghornImage has all of Longhorn's own programs.
 func (n *node) LonghornImage() string { return "e2e/longhorn:local" }
 
+// otherLonghornImage is the same under another name, which to Longhorn is another version of its engine.
+const otherLonghornImage = "e2e/longhorn:other"
+
 // buildShims builds what attaches Longhorn's volumes.
 func (n *node) buildShims() {
 	n.t.Helper()
@@ -98,7 +101,7 @@ func (n *node) loadLonghorn() {
 	add(testkit.Tool(n.t, "longhorn-instance-manager"), "/usr/local/bin/longhorn-instance-manager")
 	add(testkit.Tool(n.t, "longhorn-engine"), "/usr/local/bin/longhorn")
 	add(testkit.Tool(n.t, "grpc-health-probe"), "/usr/local/bin/grpc_health_probe")
-	add(n.path("bin", "iscsiadm"), "/usr/sbin/tgtd", "/usr/sbin/tgtadm") // one program has the three names
+	add(n.path("bin", "iscsiadm"), "/usr/sbin/tgtd", "/usr/sbin/tgtadm", "/usr/sbin/sg_raw") // one program has the four names
 	files["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
 	for _, script := range []struct{ module, file, at string }{
 		{"longhorn-manager", "package/nsmounter", "/usr/local/sbin/nsmounter"},
@@ -115,7 +118,9 @@ func (n *node) loadLonghorn() {
 		files[folder+"/.keep"] = n.path("etc", "empty")
 	}
 	const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	n.load(n.LonghornImage(), &images.Dockerfile{Files: files, Entrypoint: []string{"/tini", "--"}}, "/", path)
+	for _, tag := range []string{n.LonghornImage(), otherLonghornImage} {
+		n.load(tag, &images.Dockerfile{Files: files, Entrypoint: []string{"/tini", "--"}}, "/", path)
+	}
 
 	busybox := testkit.Tool(n.t, "busybox")
 	for name, program := range map[string]string{"csi-attacher": "csi-attacher", "csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer",

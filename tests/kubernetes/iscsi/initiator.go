@@ -182,7 +182,7 @@ func bridge(t Target) (file string, err error) {
 		return "", err
 	}
 	defer log.Close()
-	cmd := exec.Command("longhorn-bridge", fmt.Sprintf("--socket=/proc/%d/root%s", t.Engine, t.Socket), fmt.Sprintf("--size=%dB", t.Size), "--directory="+mount)
+	cmd := exec.Command("longhorn-bridge", fmt.Sprintf("--socket=/proc/%d/root%s", t.Host, t.Socket), fmt.Sprintf("--size=%dB", t.Size), "--directory="+mount)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return "", err

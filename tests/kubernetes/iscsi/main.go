@@ -1,4 +1,4 @@
-// Command iscsi stands for three programs, by the name that it is called by, where a kernel has no iSCSI: tgtd and tgtadm in
+// Command iscsi stands for four programs, by the name that it is called by, where a kernel has no iSCSI: tgtd, tgtadm and sg_raw in
 // Longhorn's instance manager, iscsiadm on the node. It has what Longhorn calls of them, and each answer is as theirs. A login
 // attaches no SCSI disk but a loop device over the FUSE file of longhorn-bridge, which reads the engine's socket: all above the
 // block device and below that socket is Longhorn's own, and nothing between them is iSCSI.
@@ -23,10 +23,12 @@ func main() {
 		err = serveTargets()
 	case "tgtadm":
 		err = tgtadm(os.Args[1:])
+	case "sg_raw":
+		err = sgRaw(os.Args[1:])
 	case "iscsiadm":
 		err = iscsiadm(os.Args[1:])
 	default:
-		err = fmt.Errorf("%s is none of its names; call it tgtd, tgtadm or iscsiadm", name)
+		err = fmt.Errorf("%s is none of its names; call it tgtd, tgtadm, sg_raw or iscsiadm", name)
 	}
 	if err == nil {
 		return

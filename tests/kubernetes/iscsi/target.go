@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/rpc"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // port is iSCSI's. tgtd is called there, by net/rpc.
@@ -19,15 +21,16 @@ const port = "3260"
 type Target struct {
 	ID     int
 	Name   string // the iSCSI qualified name
-	Socket string // of the engine, in its container
-	Engine int    // the engine's process, as the node counts
+	Socket string // of the engine, in the instance manager's container
+	Host   int    // tgtd's process there, as the node counts
 	Size   int64  // in bytes
 }
 
 // Targets are those of one instance manager. They end with tgtd.
 type Targets struct {
-	mu  sync.Mutex
-	all []Target
+	host int // its process, as the node counts
+	mu   sync.Mutex
+	all  []Target
 }
 
 // None is what a call without arguments, or without an answer, has.
@@ -39,6 +42,7 @@ func (t *Targets) New(target Target, _ *None) error {
 		if slices.ContainsFunc(t.all, func(other Target) bool { return other.ID == target.ID || other.Name == target.Name }) {
 			return fmt.Errorf("this target already exists: %d, %s", target.ID, target.Name)
 		}
+		target.Host = t.host
 		t.all = append(t.all, target)
 		return nil
 	})
@@ -52,7 +56,7 @@ func (t *Targets) Set(target Target, _ *None) error {
 			return fmt.Errorf("can't find the target %d", target.ID)
 		}
 		if t.all[i].Size = target.Size; target.Socket != "" {
-			t.all[i].Socket, t.all[i].Engine = target.Socket, target.Engine
+			t.all[i].Socket = target.Socket
 		}
 		return nil
 	})
@@ -81,8 +85,17 @@ func (t *Targets) change(do func() error) error {
 }
 
 func serveTargets() error {
+	// An engine ends with its upgrade. tgtd has the same container, and stays.
+	host, err := os.Readlink("/host/proc/self")
+	if err != nil {
+		return err
+	}
+	t := &Targets{}
+	if t.host, err = strconv.Atoi(host); err != nil {
+		return fmt.Errorf("/host/proc/self: %w", err)
+	}
 	server := rpc.NewServer()
-	if err := server.Register(&Targets{}); err != nil {
+	if err := server.Register(t); err != nil {
 		return err
 	}
 	listener, err := net.Listen("tcp", ":"+port)
@@ -139,14 +152,7 @@ func tgtadm(arguments []string) error {
 	case "new target":
 		return call(host, "New", target, &None{})
 	case "new logicalunit":
-		// The caller is the engine. Its process is known by its number on the node.
-		status, err := os.ReadFile("/host/proc/self/status")
-		if err != nil {
-			return err
-		}
-		if target.Engine, err = strconv.Atoi(after(string(status), "\nPPid:\t")); err != nil {
-			return fmt.Errorf("/host/proc/self/status: %w", err)
-		}
+		var err error
 		if target.Size, err = strconv.ParseInt(after(*options, "size="), 10, 64); err != nil {
 			return fmt.Errorf("--bsopts: %w", err)
 		}
@@ -167,6 +173,28 @@ func tgtadm(arguments []string) error {
 		return nil
 	}
 	return fmt.Errorf("--op %s --mode %s is not known here", *op, *mode)
+}
+
+// sgRaw stands for the one command that Longhorn sends to a disk: a new engine has taken over the socket, and tgtd is to
+// connect again.
+func sgRaw(arguments []string) error {
+	if len(arguments) < 2 || arguments[1] != "a6" {
+		return fmt.Errorf("%q is not known here", arguments)
+	}
+	all, err := targets("127.0.0.1")
+	if err != nil {
+		return err
+	}
+	socket := "/longhorn-" + filepath.Base(arguments[0]) + ".sock"
+	i := slices.IndexFunc(all, func(t Target) bool { return strings.HasSuffix(t.Socket, socket) })
+	if i < 0 {
+		return fmt.Errorf("no target of %s", arguments[0])
+	}
+	file := filepath.Join("/host/proc/1/root", folder(all[i].Name), "mount", "volume")
+	if err := syscall.Setxattr(file, "user.reconnect", []byte{1}, 0); err != nil {
+		return fmt.Errorf("%s: longhorn-bridge does not connect again: %w", file, err)
+	}
+	return nil
 }
 
 // after returns the word after a mark in a text, "" without it.

@@ -33,10 +33,16 @@ func StartPostgres(t testing.TB, settings map[string]string, prepare func(data s
 }
 
 // Unstable are the versions that Debian has in no stable suite, as far as tools/unstable got them.
-func Unstable() (majors []int) {
-	found, _ := filepath.Glob(filepath.Join(testkit.Root(), "build", "postgresql-*"))
-	for _, path := range found {
-		if major, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "postgresql-")); err == nil {
+func Unstable() []int { return majors("postgresql-") }
+
+// Fetched are the versions that tools/postgresql got.
+func Fetched() []int { return majors("postgresql/") }
+
+// majors are the numbers after prefix in the names of build.
+func majors(prefix string) (majors []int) {
+	found, _ := filepath.Glob(filepath.Join(testkit.Root(), "build", prefix+"*"))
+	for _, at := range found {
+		if major, err := strconv.Atoi(strings.TrimPrefix(at, filepath.Join(testkit.Root(), "build")+"/"+prefix)); err == nil {
 			majors = append(majors, major)
 		}
 	}
