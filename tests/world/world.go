@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -80,6 +81,9 @@ func runOutside() (int, error) {
 	if err := seen(); err != nil {
 		return 0, err
 	}
+	// A run that is stopped by Ctrl-C leaves nothing.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	own, err := os.MkdirTemp("/var/tmp", "plumbline-test-")
 	if err != nil {
 		return 0, err
@@ -88,7 +92,15 @@ func runOutside() (int, error) {
 	cmd := copyOf(first)
 	cmd.Env = append(cmd.Env, folder+"="+own)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
-	err = cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	go func() {
+		for range signals {
+			_ = cmd.Process.Kill() // it may have ended
+		}
+	}()
+	err = cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), nil

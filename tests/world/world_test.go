@@ -1,7 +1,7 @@
 package world
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -82,48 +82,67 @@ func TestCheckoutIsHidden(t *testing.T) {
 // left names a folder to a copy of this test, in which it leaves its child's mark.
 const left = "PLUMBLINE_TEST_LEFT"
 
-// A run that is killed takes its world along: a lock that a grandchild holds is free.
-func TestKilledRunLeavesNothing(t *testing.T) {
+// lockedRun starts a copy of a test that locks a file in a grandchild, and returns once it has. held reports whether
+// the file is locked.
+func lockedRun(t *testing.T) (cmd *exec.Cmd, held func() bool) {
+	t.Helper()
 	testkit.NeedRoot(t)
 	if name := os.Getenv(left); name != "" {
-		fmt.Println("locked")
-		exec.Command("flock", name, "sh", "-c", "echo held; sleep 1000").Run()
-		return
+		exec.Command("flock", name, "sh", "-c", "sleep 1000").Run()
+		t.SkipNow()
 	}
 	// Both runs see /tmp, and each has a /var/tmp of its own.
 	dir, err := os.MkdirTemp("/tmp", "world-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	file := filepath.Join(dir, "lock")
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestKilledRunLeavesNothing$", "-test.v")
+	cmd = exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), stage+"=", left+"="+file)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && !strings.Contains(lines.Text(), "locked") {
-	}
-	held := func() bool { return exec.Command("flock", "--nonblock", file, "true").Run() != nil }
+	held = func() bool { return exec.Command("flock", "--nonblock", file, "true").Run() != nil }
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if !held() {
 			return fmt.Errorf("nobody holds %s so far", file)
 		}
 		return nil
 	})
+	return cmd, held
+}
+
+// A run that is killed takes its world along: a lock that a grandchild holds is free.
+func TestKilledRunLeavesNothing(t *testing.T) {
+	cmd, held := lockedRun(t)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if held() {
-			return fmt.Errorf("%s is still held after the run was killed", file)
+			return errors.New("the file is still locked after the run was killed")
 		}
 		return nil
 	})
+}
+
+// A run that is stopped removes its folder, too, before it ends.
+func TestStoppedRunLeavesNoFolder(t *testing.T) {
+	folders := func() int { all, _ := filepath.Glob("/var/tmp/plumbline-test-*"); return len(all) }
+	before := folders()
+	cmd, held := lockedRun(t)
+	if n := folders(); n != before+1 {
+		t.Fatalf("there are %d folders, and were %d before the run", n, before)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("a run that was stopped has passed")
+	}
+	if n := folders(); n != before || held() {
+		t.Errorf("%d folders are left, and were %d before; the file is locked: %v", n, before, held())
+	}
 }
