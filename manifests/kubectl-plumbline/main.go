@@ -277,8 +277,12 @@ func run(o options, do func(*cluster) error) error {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if err != nil {
+		absent := o.absent(err)
+		if clientcmd.IsEmptyConfig(err) {
+			err = errors.New("no kubeconfig; --kubeconfig names one")
+		}
 		none := fmt.Errorf("%w: %w", errNoCluster, err)
-		if o.url == "" || !o.absent(err) {
+		if o.url == "" || !absent {
 			return none
 		}
 		return do(&cluster{o: o, none: none, notes: os.Stderr, now: time.Now})

@@ -166,7 +166,7 @@ func TestLive(t *testing.T) {
 	cmd = command(t, program, arguments...)
 	text, ended := drawn(t, cmd)
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if all := text(); strings.Count(all, "means of 20s") < 2 || strings.Contains(all, "\x1b") {
+		if all := text(); strings.Count(all, "means of 20 s") < 2 || strings.Contains(all, "\x1b") {
 			return fmt.Errorf("%q", all)
 		}
 		return nil

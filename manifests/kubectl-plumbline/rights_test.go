@@ -68,7 +68,7 @@ func TestStatusOfUnknownNodes(t *testing.T) {
 		answers   map[string]string
 		want, not []string
 	}{
-		"no right": {nil, []string{"reports: 1. Nodes unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Missing:"}},
+		"no right": {nil, []string{"reports: 1. Which nodes there are is unknown", "403", "/api/v1/nodes is forbidden"}, []string{"Missing:"}},
 		"no machine": {map[string]string{"/api/v1/nodes": `{"items":[{"metadata":{"name":"n"},"status":{"nodeInfo":{"operatingSystem":"linux"}}},
 			{"metadata":{"name":"fargate","labels":{"eks.amazonaws.com/compute-type":"fargate"}},"status":{"nodeInfo":{"operatingSystem":"linux"}}}]}`},
 			[]string{"reports from 1 of 1 Linux nodes"}, []string{"Missing:"}},
@@ -189,7 +189,7 @@ func TestNoCluster(t *testing.T) {
 	if err := run(o, status); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, out.String(), []string{"Nodes unknown", "no cluster: ", "r3 commits take"}, nil)
+	expect(t, out.String(), []string{"Which nodes there are is unknown", "no cluster: no kubeconfig", "r3 commits take"}, nil)
 
 	// No kubeconfig names a namespace, which is reported.
 	o.target = "data-r3"

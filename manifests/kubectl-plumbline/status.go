@@ -76,7 +76,7 @@ func (c *cluster) queryStatus(ctx context.Context) (*reply, error) {
 			fmt.Fprintln(w, noServer)
 			return
 		}
-		fmt.Fprintf(w, "Where commits' time goes, means of %s:\n", c.o.window)
+		fmt.Fprintf(w, "Where commits' time goes, means of the last %s:\n", why.Span(c.o.window))
 		if bars {
 			printer.Stacks(findings)
 		}
@@ -105,7 +105,7 @@ func (c *cluster) measuring(ctx context.Context, api why.API) (a answer.Agents, 
 		return a, err
 	case err != nil:
 		// Prometheus knows all else.
-		a.Unknown = "Nodes unknown, and so those from which it does not: " + why.Line(err)
+		a.Unknown = "Which nodes there are is unknown: " + why.Line(err)
 		return a, nil
 	case len(a.Heard) > 0 && !slices.ContainsFunc(nodes, func(n node) bool { return slices.Contains(a.Heard, n.Metadata.Name) }):
 		a.Unknown = "None is of kubectl's cluster, so that those from which it does not are unknown. --context chooses another cluster."

@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/prometheus/common/model"
-
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/rules/why"
 )
@@ -59,7 +57,8 @@ func (c *cluster) verified(v *answer.Verification, chain *why.Chain) *reply {
 
 // print prints what was found, and what to do about what is missing.
 func (c *cluster) print(w io.Writer, chain *why.Chain) {
-	fmt.Fprintf(w, "From a statement to its claim, in Prometheus at %s, over %s:\n\n", c.chosen, model.Duration(c.o.window))
+	p := why.PlainPrinter(w)
+	fmt.Fprintf(w, "From a statement to its claim, in Prometheus at %s, over the last %s:\n\n", c.chosen, why.Span(c.o.window))
 	for _, l := range chain.Links {
 		if l.Found != "" {
 			fmt.Fprintf(w, "  found    %-11s %s\n", l.Name, l.Found)
@@ -69,25 +68,26 @@ func (c *cluster) print(w io.Writer, chain *why.Chain) {
 	}
 	fmt.Fprintln(w)
 	for _, j := range chain.Joined {
-		fmt.Fprintf(w, "%s on node %s: its statements' time belongs to volume %s, claim %s/%s, class %s.\n", j.Server, j.Node, j.Volume, j.Namespace, j.Claim, j.Class)
+		p.Wrap(fmt.Sprintf("%s on node %s: its statements' time belongs to volume %s, claim %s/%s, class %s.", j.Server, j.Node, j.Volume, j.Namespace, j.Claim, j.Class))
 	}
 	if len(chain.Unidentified) > 0 {
-		fmt.Fprintln(w, "Not identified by agents:")
+		fmt.Fprintln(w, "\nNot identified by agents:")
 		for _, u := range chain.Unidentified {
-			fmt.Fprintf(w, "  %s\n", u)
+			p.Wrap("- " + u.String())
 		}
 		fmt.Fprintln(w)
 	}
 	broken := chain.Broken()
 	if broken == nil {
 		for _, left := range chain.Left {
-			fmt.Fprintf(w, "Not joined: %s.\n", left)
+			p.Wrap(fmt.Sprintf("Not joined: %s.", left))
 		}
 		fmt.Fprintln(w, "The chain is whole.")
 		return
 	}
-	fmt.Fprintf(w, "%s\n\nWhat to do next:\n", broken.Missing)
+	p.Wrap(broken.Missing)
+	fmt.Fprintln(w, "\nWhat to do next:")
 	for i, step := range broken.Next {
-		fmt.Fprintf(w, "  %d. %s\n", i+1, step)
+		p.Wrap(fmt.Sprintf("%d. %s", i+1, step))
 	}
 }

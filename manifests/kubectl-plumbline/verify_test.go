@@ -182,7 +182,7 @@ func TestVerify(t *testing.T) {
 	}{
 		"whole":   {stage{}, "", []string{"shop/shop-1 on node n", "volume pvc-1, claim shop/data-shop-1, class fast", "The chain is whole."}},
 		"another": {stage{another: true}, "", []string{"found server books/books-0, shop/shop-1", "Not joined: books/books-0: no statement.", "The chain is whole."}},
-		"strangers": {stage{strangers: true}, "", []string{"Not identified by agents: listener new: 1 on n: this plugin is older than the agent",
+		"strangers": {stage{strangers: true}, "", []string{"Not identified by agents: - listener new: 1 on n: this plugin is older than the agent",
 			"listener postgresql: 2 on n: programs listen on PostgreSQL's port", "--query.server-name=ENGINE=NAME", "The chain is whole."}},
 		"no server but strangers": {stage{noServer: true, strangers: true}, "server", []string{"listener postgresql: 2 on n:", "No database server is known"}},
 		"no target":               {stage{noTarget: true}, "agent", []string{"Prometheus has no series of the agent", "prometheus.release=RELEASE"}},

@@ -98,7 +98,7 @@ func (p *Printer) Stacks(findings []*Finding) {
 				}
 			}
 		} else {
-			fmt.Fprintf(p.out, "    - no %s ended in the last %s\n", f.what(), span(f.Window))
+			fmt.Fprintf(p.out, "    - no %s ended in the last %s\n", f.what(), Span(f.Window))
 		}
 	}
 	if len(used) > 0 {
@@ -125,12 +125,12 @@ func (p *Printer) words(mark string, f *Finding) {
 		} else {
 			part = mark + part
 		}
-		p.wrap(part)
+		p.Wrap(part)
 	}
 }
 
-// wrap prints a text in lines of at most 110 columns, all but the first indented.
-func (p *Printer) wrap(text string) {
+// Wrap prints a text in lines of at most 110 columns, all but the first indented.
+func (p *Printer) Wrap(text string) {
 	const columns, indent = 110, 4
 	line := 0
 	for i, word := range strings.Fields(text) {
@@ -156,18 +156,19 @@ func (p *Printer) Why(f *Finding) {
 	t := f.Target
 	p.words("", f)
 	fmt.Fprintln(p.out)
-	fmt.Fprintf(p.out, "Means of the last %s, to %s. ", span(f.Window), f.At.UTC().Format("2006-01-02 15:04:05 UTC"))
+	text := fmt.Sprintf("Means of the last %s, to %s. ", Span(f.Window), f.At.UTC().Format("2006-01-02 15:04:05 UTC"))
 	if t.Server != "" {
-		fmt.Fprintf(p.out, "Server %s (%s) on %s; ", t.Server, t.Engine, t.Node)
+		text += fmt.Sprintf("Server %s (%s) on %s; ", t.Server, t.Engine, t.Node)
 	}
 	switch {
 	case t.Volume == "":
-		fmt.Fprintln(p.out, "on no volume that is known.")
+		text += "on no volume that is known."
 	case t.Claim == "":
-		fmt.Fprintf(p.out, "volume %s, device %s.\n", t.Volume, t.Device)
+		text += fmt.Sprintf("volume %s, device %s.", t.Volume, t.Device)
 	default:
-		fmt.Fprintf(p.out, "volume %s (%s/%s, class %s, %s), device %s.\n", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
+		text += fmt.Sprintf("volume %s (%s/%s, class %s, %s), device %s.", t.Volume, t.Namespace, t.Claim, t.Class, t.Backend, t.Device)
 	}
+	p.Wrap(text)
 	if s := f.main(); len(s.Phases) > 0 {
 		title := fmt.Sprintf("A %s: %s ms, p99 %s; %.0f in the window", f.what(), ms(s.Mean), ms(s.P99), s.Count)
 		if s.UnderWay() {
@@ -185,10 +186,10 @@ func (p *Printer) Why(f *Finding) {
 		if i == 0 {
 			fmt.Fprintln(p.out, "\nBeside what is usual (docs/usual.md has the sources):")
 		}
-		p.wrap("- " + Normal(c))
+		p.Wrap("- " + Normal(c))
 	}
 	if len(f.Replicas) > 0 {
-		fmt.Fprintf(p.out, "\n%-34s %10s %8s %8s %7s  %s\n", "Replica (ms a write)", "round trip", "within", "its disk", "last %", "where")
+		fmt.Fprintf(p.out, "\n%-34s %10s %8s %8s %7s  %s\n", "Replica (ms a write)", "round trip", "service", "its disk", "last %", "where")
 		for _, r := range f.Replicas {
 			fmt.Fprintf(p.out, "  %-32s %10s %8s %8s %7s  %s %s\n", r.Name, dash(r.RoundTrip), dash(r.Service), dash(r.Disk), percent(r.LastShare), r.Node, r.Device)
 		}

@@ -140,9 +140,9 @@ func (f *Finding) few() string {
 
 func few(what string, n float64, f *Finding) string {
 	if !(n >= 0.5) {
-		return fmt.Sprintf("no %s ended in the last %s", what[:len(what)-1], span(f.Window))
+		return fmt.Sprintf("no %s ended in the last %s", what[:len(what)-1], Span(f.Window))
 	}
-	return fmt.Sprintf("only %.0f %s ended in the last %s: too few to judge", n, what, span(f.Window))
+	return fmt.Sprintf("only %.0f %s ended in the last %s: too few to judge", n, what, Span(f.Window))
 }
 
 func (f *Finding) stallText() string {

@@ -214,11 +214,11 @@ func (t *Top) Notes() (notes []string) {
 		case slices.Contains(digested, s.Engine) && found:
 			notes = append(notes, fmt.Sprintf("Server %s: its queries are performance_schema's digests, from mysqld_exporter: CPU, locks and the rest, without the agent's phases.", s.Server))
 		case slices.Contains(digested, s.Engine):
-			notes = append(notes, fmt.Sprintf("Server %s: no digest has time in the last %s; mysqld_exporter exports them with --collect.perf_schema.eventsstatements, on a target with the label server.", s.Server, span(t.Window)))
+			notes = append(notes, fmt.Sprintf("Server %s: no digest has time in the last %s; mysqld_exporter exports them with --collect.perf_schema.eventsstatements, on a target with the label server.", s.Server, Span(t.Window)))
 		case s.Engine != "postgresql":
 			notes = append(notes, fmt.Sprintf("Server %s: queries of %s are not distinguished.", s.Server, s.Engine))
 		case !found:
-			notes = append(notes, fmt.Sprintf("Server %s: no query has time in the last %s; the agent's --query.top=0 exports none.", s.Server, span(t.Window)))
+			notes = append(notes, fmt.Sprintf("Server %s: no query has time in the last %s; the agent's --query.top=0 exports none.", s.Server, Span(t.Window)))
 		}
 	}
 	for _, u := range t.Unidentified {
@@ -241,14 +241,14 @@ const (
 func (p *Printer) Top(t *Top, most int) {
 	shown := t.Queries[:min(most, len(t.Queries))]
 	if len(shown) > 0 {
-		fmt.Fprintf(p.out, "Queries of the last %s, to %s; %d of %d.\n\n", span(t.Window), t.At.UTC().Format("2006-01-02 15:04:05 UTC"), len(shown), len(t.Queries))
+		fmt.Fprintf(p.out, "Queries of the last %s, to %s; %d of %d.\n\n", Span(t.Window), t.At.UTC().Format("2006-01-02 15:04:05 UTC"), len(shown), len(t.Queries))
 		p.queries(t, shown)
 	}
 	for i, note := range t.Notes() {
 		if i == 0 && len(shown) > 0 {
 			fmt.Fprintln(p.out)
 		}
-		p.wrap("- " + note)
+		p.Wrap("- " + note)
 	}
 }
 

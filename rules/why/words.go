@@ -55,8 +55,8 @@ func significant(v float64, digits int) string {
 	return fmt.Sprintf("%.*f", min(max(decimals, 0), digits+1), v)
 }
 
-// span prints a window: 20 s, 5 min.
-func span(d time.Duration) string {
+// Span prints a window: 20 s, 5 min.
+func Span(d time.Duration) string {
 	if d >= 2*time.Minute && d%time.Minute == 0 {
 		return fmt.Sprintf("%.0f min", d.Minutes())
 	}

@@ -208,7 +208,7 @@ func (s screen) title() string {
 	if s.paused {
 		paused = ", paused"
 	}
-	return fmt.Sprintf("%s  means of %v, by %s%s", s.view.At.Format("15:04:05"), s.view.Window, s.ordered(), paused)
+	return fmt.Sprintf("%s  means of %s, by %s%s", s.view.At.Format("15:04:05"), why.Span(s.view.Window), s.ordered(), paused)
 }
 
 // keys is the last line.

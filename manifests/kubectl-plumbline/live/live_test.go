@@ -141,7 +141,7 @@ func TestPrint(t *testing.T) {
 	close(views)
 	var b strings.Builder
 	Print(&b, views)
-	for _, want := range []string{"means of 20s", "replica r3-2 stands out", "r1 commits take", "away\n"} {
+	for _, want := range []string{"means of 20 s", "replica r3-2 stands out", "r1 commits take", "away\n"} {
 		if !strings.Contains(strings.Join(strings.Fields(b.String()), " ")+"\n", strings.TrimRight(want, "\n")) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
 		}
