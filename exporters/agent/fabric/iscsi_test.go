@@ -13,6 +13,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -126,8 +127,8 @@ func (b *iscsiBench) disk(number uint32, ended uint64) {
 	b.put(b.collector.initiator, "latencies", bpf.LatencyKey{Number: number, Op: 1}, latencyOf(ended))
 }
 
-func latencyOf(n uint64) bpf.Latency {
-	l := bpf.Latency{SumNs: n * 1e6, Bytes: n * 4096}
+func latencyOf(n uint64) operation.Latency {
+	l := operation.Latency{SumNs: n * 1e6, Bytes: n * 4096}
 	l.Slots[0] = n
 	return l
 }

@@ -19,6 +19,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -41,9 +42,9 @@ func fullNode(f *replicaFollower, volumes int) error {
 		f.byPID[pid], f.bySlot[slot] = n, n
 		return n, put("processes", uint32(pid), bpf.Process{Slot: slot, Role: uint8(p.Role)})
 	}
-	side := func(n *followedProcess, view bpf.View, address string, sockets int) error {
+	side := func(n *followedProcess, view operation.View, address string, sockets int) error {
 		var number uint32
-		if view != bpf.ViewFrontend {
+		if view != operation.ViewFrontend {
 			peer++
 			number = peer
 			to := netip.MustParseAddrPort(address)
@@ -60,8 +61,8 @@ func fullNode(f *replicaFollower, volumes int) error {
 				return err
 			}
 		}
-		for op, name := range bpf.Ops {
-			if name == "sync" || name == "other" || name == "ping" && view == bpf.ViewFrontend {
+		for op, name := range operation.Ops {
+			if name == "sync" || name == "other" || name == "ping" && view == operation.ViewFrontend {
 				continue
 			}
 			l := bpf.Latency{SumNs: 1e6, Bytes: 4096}
@@ -75,7 +76,7 @@ func fullNode(f *replicaFollower, volumes int) error {
 				}
 			}
 		}
-		if view == bpf.ViewRequest {
+		if view == operation.ViewRequest {
 			return put("last_acks", bpf.AckKey{Slot: n.slot, Peer: number}, bpf.Acks{Last: 5})
 		}
 		return nil
@@ -86,19 +87,19 @@ func fullNode(f *replicaFollower, volumes int) error {
 		if err != nil {
 			return err
 		}
-		if err := side(engine, bpf.ViewFrontend, "", 2); err != nil {
+		if err := side(engine, operation.ViewFrontend, "", 2); err != nil {
 			return err
 		}
 		for r := range replicas {
 			address := fmt.Sprintf("10.%d.%d.%d:10000", i/250, i%250, r+1)
-			if err := side(engine, bpf.ViewRequest, address, 2); err != nil {
+			if err := side(engine, operation.ViewRequest, address, 2); err != nil {
 				return err
 			}
 			n, err := follow(1_000_000+10*i+r+1, replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: volume, Host: strings.Split(address, ":")[0], Port: 10000})
 			if err != nil {
 				return err
 			}
-			if err := side(n, bpf.ViewService, address, 2); err != nil {
+			if err := side(n, operation.ViewService, address, 2); err != nil {
 				return err
 			}
 		}
@@ -122,7 +123,7 @@ func TestReplicaFullNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.kernel.Close() })
-	if err := fullNode(f, MaxVolumes); err != nil {
+	if err := fullNode(f, operation.MaxVolumes); err != nil {
 		t.Fatal(err)
 	}
 	ch := make(chan prometheus.Metric)
@@ -146,7 +147,7 @@ func TestReplicaFullNode(t *testing.T) {
 	for _, family := range families {
 		r[family.GetName()] = family
 	}
-	const v = MaxVolumes
+	const v = operation.MaxVolumes
 	for name, want := range map[string]int{replicatest.RequestMetric: v * 3 * 4, replicatest.ServiceMetric: v * 3 * 4, replicatest.FrontendMetric: v * 3,
 		oldestRequest: v * 3, oldestService: v * 3, oldestFrontend: v, stoppedMetric: v * 4, "plumbline_replica_info": v * 3, "plumbline_replica_last_ack_total": v * 3} {
 		if got := len(r[name].GetMetric()); got != want {

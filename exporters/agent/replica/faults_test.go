@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -341,9 +342,9 @@ func (v *testVolume) exactOnce() {
 // More volumes than there may be label values share one series.
 func TestReplicaVolumeFlood(t *testing.T) {
 	f := newReplica(collector.Options{Log: slog.New(slog.DiscardHandler)}, dataconnWire()).wires[0]
-	for i := range MaxVolumes + 10 {
+	for i := range operation.MaxVolumes + 10 {
 		want := fmt.Sprintf("volume-%d", i)
-		if i >= MaxVolumes {
+		if i >= operation.MaxVolumes {
 			want = "other"
 		}
 		if got := f.volumeLabel(fmt.Sprintf("volume-%d", i)); got != want {

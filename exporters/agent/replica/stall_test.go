@@ -21,6 +21,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/rig"
@@ -387,7 +388,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 		{"first met within a call", [][]step{every(1, 1, step{written: 5100, moved: 1000}), every(2, 200, step{written: 5100, moved: 1100})}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &watchedSocket{tcp: true, view: bpf.ViewService}
+			w := &watchedSocket{tcp: true, view: operation.ViewService}
 			connection := &bpf.Connection{Id: 3}
 			for _, steps := range c.steps {
 				for _, s := range steps {
