@@ -20,7 +20,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/operation"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -143,20 +143,20 @@ func TestReplicaFullNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := replicatest.Reading{}
+	r := operationtest.Reading{}
 	for _, family := range families {
 		r[family.GetName()] = family
 	}
 	const v = operation.MaxVolumes
-	for name, want := range map[string]int{replicatest.RequestMetric: v * 3 * 4, replicatest.ServiceMetric: v * 3 * 4, replicatest.FrontendMetric: v * 3,
+	for name, want := range map[string]int{operationtest.RequestMetric: v * 3 * 4, operationtest.ServiceMetric: v * 3 * 4, operationtest.FrontendMetric: v * 3,
 		oldestRequest: v * 3, oldestService: v * 3, oldestFrontend: v, stoppedMetric: v * 4, "plumbline_replica_info": v * 3, "plumbline_replica_last_ack_total": v * 3} {
 		if got := len(r[name].GetMetric()); got != want {
 			t.Errorf("%d series of %s, want %d", got, name, want)
 		}
-		r.Each(name, replicatest.Match{"volume": "other"}, func(l replicatest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
-		r.Each(name, replicatest.Match{"address": "other"}, func(l replicatest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
+		r.Each(name, operationtest.Match{"volume": "other"}, func(l operationtest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
+		r.Each(name, operationtest.Match{"address": "other"}, func(l operationtest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
 	}
-	if got, want := r.Count(replicatest.RequestMetric, nil), uint64(7*v*3*4); got != want {
+	if got, want := r.Count(operationtest.RequestMetric, nil), uint64(7*v*3*4); got != want {
 		t.Errorf("%d requests, want %d", got, want)
 	}
 	r.Clean(t)
@@ -223,7 +223,7 @@ func TestReplicaImpostors(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = held.Close(); _ = stays.Wait() })
-	m.Eventually("the impostor is refused", func(r replicatest.Reading) bool {
+	m.Eventually("the impostor is refused", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_processes_refused_total", nil) > before.Value("plumbline_replica_processes_refused_total", nil)
 	})
 	const each = 2500
@@ -254,18 +254,18 @@ func TestReplicaImpostors(t *testing.T) {
 		t.Errorf("%d rejected, %d volumes, %d processes, %d names, %d idle peers are remembered", len(f.rejected), len(f.volumes), len(f.byPID), len(f.lastSeen), len(f.idle))
 	}
 	f.mu.Unlock()
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}) - before.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}); got != 200 {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}) - before.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}); got != 200 {
 		t.Errorf("%d writes of the volume, want 200", got)
 	}
-	for _, name := range []string{replicatest.RequestMetric, replicatest.ServiceMetric, replicatest.FrontendMetric, "plumbline_replica_info", stoppedMetric} {
-		r.Each(name, nil, func(l replicatest.Match, _ *dto.Metric) {
+	for _, name := range []string{operationtest.RequestMetric, operationtest.ServiceMetric, operationtest.FrontendMetric, "plumbline_replica_info", stoppedMetric} {
+		r.Each(name, nil, func(l operationtest.Match, _ *dto.Metric) {
 			if l["volume"] != v.Name || l["address"] != "" && l["address"] != v.Addresses[0] {
 				t.Errorf("an impostor has a series %s%v", name, l)
 			}
 		})
 	}
 	t.Logf("refused %v, not understood %v, process events lost %v", r.Value("plumbline_replica_processes_refused_total", nil),
-		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "process_events_full"}))
+		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "process_events_full"}))
 }
 
 func copyFile(t *testing.T, from, to string) {

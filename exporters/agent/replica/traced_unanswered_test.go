@@ -12,7 +12,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
 	"github.com/plumbline/plumbline/exporters/agent/operation"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -87,7 +87,7 @@ func TestTraceUnanswered(t *testing.T) {
 	if again := reported(closed); again.Start != q.Start {
 		t.Errorf("another request: %+v", again)
 	}
-	m.Eventually("it is counted", func(r replicatest.Reading) bool {
+	m.Eventually("it is counted", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_request_unanswered_total", nil) == 1
 	})
 }

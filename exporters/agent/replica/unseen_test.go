@@ -18,8 +18,8 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
 	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -367,7 +367,7 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	<-done
 	m.overWithoutLoss(lost)
 	r = m.Settled()
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "read"}); got != reads {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "read"}); got != reads {
 		t.Errorf("%d reads counted, want %d", got, reads)
 	}
 	r.Clean(t)
@@ -425,7 +425,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	}
 	m.overWithoutLoss(lost)
 	all := m.Settled()
-	if got := all.Count(replicatest.FrontendMetric, replicatest.Match{"op": "read"}); got != reads+1 {
+	if got := all.Count(operationtest.FrontendMetric, operationtest.Match{"op": "read"}); got != reads+1 {
 		t.Errorf("%d reads counted, want %d", got, reads+1)
 	}
 	all.Clean(t)
@@ -493,7 +493,7 @@ func TestReplicaAnswerUnseenLocal(t *testing.T) {
 	respond := func(id uint32) { send(t, server, message(id, response)); receive(t, client, message(id, response)) }
 	inflight := func() float64 { return m.Read().Value("plumbline_volume_frontend_in_flight", nil) }
 	lost := func() float64 {
-		return m.Read().Value("plumbline_replica_lost_total", replicatest.Match{"reason": "resync"})
+		return m.Read().Value("plumbline_replica_lost_total", operationtest.Match{"reason": "resync"})
 	}
 	// as many looks as it takes, at the pace at which each counts
 	looks := func() {
