@@ -11,7 +11,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/freeport"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -44,10 +44,10 @@ func BenchmarkStranger(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = c.Close() })
-		m := replicatest.NewMeter(b)
+		m := operationtest.NewMeter(b)
 		m.Add(s.Log, name, c)
 		if follows != "" {
-			m.Eventually("nothing is followed", func(r replicatest.Reading) bool { return r.Value(follows, nil) > 0 })
+			m.Eventually("nothing is followed", func(r operationtest.Reading) bool { return r.Value(follows, nil) > 0 })
 		}
 	}
 	b.Run("no collector", sendAndReceive)

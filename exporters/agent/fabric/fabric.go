@@ -14,10 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
-	"github.com/plumbline/plumbline/exporters/agent/replica"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -59,11 +58,11 @@ type fabricWire struct {
 func newFabric(o collector.Options, wire fabricWire, names remote.Names) *fabricCollector {
 	c := &fabricCollector{
 		log: o.Log.With("collector", wire.name), options: o, wire: wire, names: names, clock: collector.Monotonic,
-		paths: map[string]remote.Path{}, down: map[string]time.Time{}, totals: replica.NewTotals(), lastSeen: map[replica.Labels]time.Time{},
+		paths: map[string]remote.Path{}, down: map[string]time.Time{}, totals: operation.NewTotals(), lastSeen: map[operation.Labels]time.Time{},
 	}
-	c.initiator = newSide(c, "initiator", replica.ViewPath)
+	c.initiator = newSide(c, "initiator", operation.ViewPath)
 	c.initiator.ofModule(wire.initiator, wire.initiatorModule, c.initiator.sweepDisks)
-	c.target = newSide(c, "target", replicabpf.ViewFrontend)
+	c.target = newSide(c, "target", operation.ViewFrontend)
 	c.target.ofModule(wire.target, wire.targetModule, c.target.sweepExports)
 	c.sides = []*fabricSide{c.initiator, c.target}
 	if wire.server != nil {
@@ -102,9 +101,9 @@ type fabricCollector struct {
 	local  map[uint64]bool
 	down   map[string]time.Time
 	// totals are the counts of paths and exports that are gone, and lastSeen when series were last in use.
-	totals     *replica.Totals
-	operations replica.OperationsSeen
-	lastSeen   map[replica.Labels]time.Time
+	totals     *operation.Totals
+	operations operation.Seen
+	lastSeen   map[operation.Labels]time.Time
 	err        error // of the latest look at the paths
 }
 
@@ -165,7 +164,7 @@ func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 		side.sweep(now)
 	}
 	for labels, seen := range c.lastSeen {
-		if now.Sub(seen) >= replica.Retention {
+		if now.Sub(seen) >= operation.Retention {
 			delete(c.lastSeen, labels)
 			c.totals.Forget(labels)
 		}
@@ -234,11 +233,11 @@ func (c *fabricCollector) Close() error {
 }
 
 // maxPeers bounds the paths and exports with series of their own; more share one name.
-const maxPeers = replica.MaxVolumes * 4
+const maxPeers = operation.MaxVolumes * 4
 
 // fabricPeer is what a number of the programs stands for: a path, or an export.
 type fabricPeer struct {
-	replica.ViewLabels
+	operation.ViewLabels
 	// path is the initiator's, and left when it was first gone from sysfs, by the collector's clock; 0 if it is there.
 	path remote.Path
 	left uint64
@@ -265,11 +264,11 @@ func (p *fabricPeer) stays(busy bool, clock uint64) bool {
 }
 
 // pathLabels name a path.
-func (c *fabricCollector) pathLabels(path remote.Path) replica.ViewLabels {
+func (c *fabricCollector) pathLabels(path remote.Path) operation.ViewLabels {
 	v := c.names.OfPath(path)
-	l := replica.ViewLabels{Labels: replica.Labels{Volume: v.Name, Replica: path.Address, Backend: v.Backend}, View: replica.ViewPath}
+	l := operation.ViewLabels{Labels: operation.Labels{Volume: v.Name, Replica: path.Address, Backend: v.Backend}, View: operation.ViewPath}
 	if v.Replica != "" {
-		l.View = replicabpf.ViewRequest
+		l.View = operation.ViewRequest
 	}
 	return l
 }

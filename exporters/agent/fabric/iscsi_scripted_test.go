@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -260,13 +260,13 @@ type scriptedCounts struct {
 	inFlight, unanswered, failed float64
 }
 
-func scriptedCountsOf(r replicatest.Reading, volume string) scriptedCounts {
+func scriptedCountsOf(r operationtest.Reading, volume string) scriptedCounts {
 	if volume != "other" { // which has no name
 		volume = scriptedTarget + volume
 	}
-	of := replicatest.Match{"volume": volume, "backend": "iscsi"}
-	op := func(op string) replicatest.Match {
-		return replicatest.Match{"volume": volume, "backend": "iscsi", "op": op}
+	of := operationtest.Match{"volume": volume, "backend": "iscsi"}
+	op := func(op string) operationtest.Match {
+		return operationtest.Match{"volume": volume, "backend": "iscsi", "op": op}
 	}
 	return scriptedCounts{
 		reads: r.Count(targetPrefix+"_seconds", op("read")), writes: r.Count(targetPrefix+"_seconds", op("write")),
@@ -276,7 +276,7 @@ func scriptedCountsOf(r replicatest.Reading, volume string) scriptedCounts {
 }
 
 // expect waits until a volume's counts are these.
-func (b *serverBench) expect(volume string, want scriptedCounts) (r replicatest.Reading) {
+func (b *serverBench) expect(volume string, want scriptedCounts) (r operationtest.Reading) {
 	b.T.Helper()
 	testkit.Eventually(b.T, testkit.DefaultTimeout, func() error {
 		r = b.Read()
@@ -289,7 +289,7 @@ func (b *serverBench) expect(volume string, want scriptedCounts) (r replicatest.
 }
 
 // stays makes sure that a look later a volume's counts are still these.
-func (b *serverBench) stays(volume string, want scriptedCounts) replicatest.Reading {
+func (b *serverBench) stays(volume string, want scriptedCounts) operationtest.Reading {
 	b.T.Helper()
 	time.Sleep(interval + interval/4)
 	r := b.Read()
@@ -300,9 +300,9 @@ func (b *serverBench) stays(volume string, want scriptedCounts) replicatest.Read
 }
 
 // volumesOf are those that any metric names.
-func volumesOf(r replicatest.Reading) (names []string) {
+func volumesOf(r operationtest.Reading) (names []string) {
 	for name := range r {
-		r.Each(name, nil, func(l replicatest.Match, _ *dto.Metric) {
+		r.Each(name, nil, func(l operationtest.Match, _ *dto.Metric) {
 			if v, ok := l["volume"]; ok && !slices.Contains(names, v) {
 				names = append(names, v)
 			}
@@ -319,8 +319,8 @@ func TestISCSIScriptedHangs(t *testing.T) {
 	began := time.Now()
 	s.request(readCommand(2, 0))
 	r := b.expect("hangs", scriptedCounts{reads: 1, inFlight: 1})
-	age := func(r replicatest.Reading) float64 {
-		return r.Value(targetPrefix+"_oldest_seconds", replicatest.Match{"volume": scriptedTarget + "hangs"})
+	age := func(r operationtest.Reading) float64 {
+		return r.Value(targetPrefix+"_oldest_seconds", operationtest.Match{"volume": scriptedTarget + "hangs"})
 	}
 	const wait = 300 * time.Millisecond
 	time.Sleep(wait)
@@ -434,7 +434,7 @@ func TestISCSIScriptedErrors(t *testing.T) {
 	s.answer(failed)
 	r := b.expect("errors", scriptedCounts{reads: 2, writes: 1, failed: 2})
 	for op, want := range map[string]float64{"read": scriptedBlock, "write": 0} {
-		if n := r.Value(targetPrefix+"_bytes_total", replicatest.Match{"volume": scriptedTarget + "errors", "op": op}); n != want {
+		if n := r.Value(targetPrefix+"_bytes_total", operationtest.Match{"volume": scriptedTarget + "errors", "op": op}); n != want {
 			t.Errorf("%v bytes of %s, want %v", n, op, want)
 		}
 	}
@@ -570,11 +570,11 @@ func TestISCSIScriptedNames(t *testing.T) {
 	for _, name := range names {
 		b.use(name)
 	}
-	var r replicatest.Reading
+	var r operationtest.Reading
 	// One that is longer than a target's name may be is no name: others are waited for.
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		r = b.Read()
-		if n := r.Count(targetPrefix+"_seconds", replicatest.Match{"backend": "iscsi"}); n != uint64(len(names)) {
+		if n := r.Count(targetPrefix+"_seconds", operationtest.Match{"backend": "iscsi"}); n != uint64(len(names)) {
 			return fmt.Errorf("%d reads, want %d", n, len(names))
 		}
 		return nil
@@ -584,7 +584,7 @@ func TestISCSIScriptedNames(t *testing.T) {
 			t.Errorf("volume %q", v)
 		}
 	}
-	if n := r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "path_nameless"}); n != 3 {
+	if n := r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "path_nameless"}); n != 3 {
 		t.Errorf("%v sessions without a name, want the 3 with one that is too long", n)
 	}
 }
@@ -669,7 +669,7 @@ func TestISCSIScriptedCalls(t *testing.T) {
 	for _, volume := range volumes {
 		r := b.expect(volume, scriptedCounts{reads: 2, writes: 1})
 		for op, want := range map[string]float64{"read": 2 * scriptedBlock, "write": scriptedBlock} {
-			if n := r.Value(targetPrefix+"_bytes_total", replicatest.Match{"volume": scriptedTarget + volume, "op": op}); n != want {
+			if n := r.Value(targetPrefix+"_bytes_total", operationtest.Match{"volume": scriptedTarget + volume, "op": op}); n != want {
 				t.Errorf("%s: %v bytes of %s, want %v", volume, n, op, want)
 			}
 		}
@@ -725,10 +725,10 @@ func TestISCSIScriptedJunk(t *testing.T) {
 	s.check(oneWrite(s.initiator, junk))
 	s.check(oneRead(s.target, junk))
 	r := b.expect("junk", scriptedCounts{reads: 1})
-	if n := r.Value("plumbline_replica_resyncs_total", replicatest.Match{"wire": "iscsi-server"}); n != 1 {
+	if n := r.Value("plumbline_replica_resyncs_total", operationtest.Match{"wire": "iscsi-server"}); n != 1 {
 		t.Errorf("%v resyncs, want 1", n)
 	}
-	if n := r.Value("plumbline_replica_lost_total", replicatest.Match{"wire": "iscsi-server", "reason": "end_unseen"}); n != 1 {
+	if n := r.Value("plumbline_replica_lost_total", operationtest.Match{"wire": "iscsi-server", "reason": "end_unseen"}); n != 1 {
 		t.Errorf("%v lost, want 1", n)
 	}
 	s.answer(dataIn(2, hasState, scriptedBlock))
@@ -846,7 +846,7 @@ func TestISCSIScriptedThreads(t *testing.T) {
 	}
 	r := b.expect("threads", scriptedCounts{reads: 1 + commands})
 	r.Clean(t)
-	if n := r.Value(targetPrefix+"_bytes_total", replicatest.Match{"volume": scriptedTarget + "threads"}); n != (1+commands)*scriptedBlock {
+	if n := r.Value(targetPrefix+"_bytes_total", operationtest.Match{"volume": scriptedTarget + "threads"}); n != (1+commands)*scriptedBlock {
 		t.Errorf("%v bytes", n)
 	}
 }
@@ -876,7 +876,7 @@ func TestISCSIScriptedNotRoot(t *testing.T) {
 	b.show(p.Process.Pid)
 	b.start() // which sees that one process is followed, this one
 	r := b.Read()
-	if n := r.Value("plumbline_replica_processes_refused_total", replicatest.Match{"wire": "iscsi-server"}); n != 1 {
+	if n := r.Value("plumbline_replica_processes_refused_total", operationtest.Match{"wire": "iscsi-server"}); n != 1 {
 		t.Errorf("%v processes refused, want 1", n)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/initiator"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -43,7 +43,7 @@ var serverTargets = []serverTarget{
 
 // serverBench is a collector that follows some processes' sockets, and reads a /sys of the test's.
 type serverBench struct {
-	*replicatest.Meter
+	*operationtest.Meter
 	procfs, sysfs string
 	collector     collector.Collector
 }
@@ -51,7 +51,7 @@ type serverBench struct {
 func newServerBench(t *testing.T, names ...string) *serverBench {
 	t.Helper()
 	testkit.NeedBPF(t)
-	return &serverBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: replicatest.NewMeter(t),
+	return &serverBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: operationtest.NewMeter(t),
 		collector: newServerCollector(t, names)}
 }
 
@@ -99,7 +99,7 @@ func (b *serverBench) start() {
 		}
 	})
 	b.Add(c.log, "iscsi", c)
-	b.Eventually("no target is followed", func(r replicatest.Reading) bool { return r.Value("plumbline_volume_target_processes", nil) == 1 })
+	b.Eventually("no target is followed", func(r operationtest.Reading) bool { return r.Value("plumbline_volume_target_processes", nil) == 1 })
 }
 
 func (b *serverBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator.Session {
@@ -159,10 +159,10 @@ func (b *serverBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands 
 }
 
 // counted waits until a volume's requests since an earlier reading are those of a load, and checks their bytes.
-func (b *serverBench) counted(since replicatest.Reading, volume string, commands map[string]uint64, bytes map[string]float64) replicatest.Reading {
+func (b *serverBench) counted(since operationtest.Reading, volume string, commands map[string]uint64, bytes map[string]float64) operationtest.Reading {
 	b.T.Helper()
-	labels := func(op string) replicatest.Match { return replicatest.Match{"volume": volume, "op": op} }
-	r := b.Eventually("counts differ", func(r replicatest.Reading) bool {
+	labels := func(op string) operationtest.Match { return operationtest.Match{"volume": volume, "op": op} }
+	r := b.Eventually("counts differ", func(r operationtest.Reading) bool {
 		for op := range commands {
 			if r.Count(targetPrefix+"_seconds", labels(op)) < since.Count(targetPrefix+"_seconds", labels(op))+commands[op] {
 				return false
@@ -199,13 +199,13 @@ func TestISCSIServerCounts(t *testing.T) {
 				before := b.Read()
 				commands, bytes := b.load(p, s)
 				r := b.counted(before, serverVolume, commands, bytes)
-				if n := r.Value(targetPrefix+"_connections", replicatest.Match{"volume": serverVolume, "backend": one.backend}); n != 1 {
+				if n := r.Value(targetPrefix+"_connections", operationtest.Match{"volume": serverVolume, "backend": one.backend}); n != 1 {
 					t.Errorf("%v sessions with %+v", n, o)
 				}
 				if err := s.Logout(); err != nil {
 					t.Fatal(err)
 				}
-				after := b.Eventually("the session is still there", func(r replicatest.Reading) bool {
+				after := b.Eventually("the session is still there", func(r operationtest.Reading) bool {
 					return r.Value(targetPrefix+"_connections", nil) == 0
 				})
 				if was, is := r.Count(targetPrefix+"_seconds", nil), after.Count(targetPrefix+"_seconds", nil); is < was {
@@ -240,13 +240,13 @@ func TestISCSIServerAdopted(t *testing.T) {
 				}
 				b.start()
 				b.load(p, s) // it finds out meanwhile
-				b.Eventually("something is under way", func(r replicatest.Reading) bool {
-					return r.Count(targetPrefix+"_seconds", replicatest.Match{"volume": volume}) > 0 && r.Value(targetPrefix+"_in_flight", nil) == 0
+				b.Eventually("something is under way", func(r operationtest.Reading) bool {
+					return r.Count(targetPrefix+"_seconds", operationtest.Match{"volume": volume}) > 0 && r.Value(targetPrefix+"_in_flight", nil) == 0
 				})
 				before := b.Read()
 				commands, bytes := b.load(p, s)
 				r := b.counted(before, volume, commands, bytes)
-				if n := r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "path_nameless"}); (n == 0) != local {
+				if n := r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "path_nameless"}); (n == 0) != local {
 					t.Errorf("%v LUNs without a name", n)
 				}
 				if n := r.Value("plumbline_replica_unmatched_total", nil); n != 0 {

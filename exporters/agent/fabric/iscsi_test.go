@@ -13,8 +13,9 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -26,7 +27,7 @@ type iscsiBench struct {
 	t         *testing.T
 	sysfs     string
 	collector *fabricCollector
-	meter     *replicatest.Meter
+	meter     *operationtest.Meter
 	// ahead is by how much the collector's clock is ahead of the kernel's.
 	ahead time.Duration
 }
@@ -34,7 +35,7 @@ type iscsiBench struct {
 func newISCSIBench(t *testing.T) *iscsiBench {
 	t.Helper()
 	testkit.NeedBPF(t)
-	b := &iscsiBench{t: t, sysfs: t.TempDir(), meter: replicatest.NewMeter(t)}
+	b := &iscsiBench{t: t, sysfs: t.TempDir(), meter: operationtest.NewMeter(t)}
 	log := slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil))
 	c, err := NewISCSI(collector.Options{Log: log, Node: "here", SysFS: b.sysfs, ProcFS: procWithout(t)}, Options{Names: []string{`lab=iqn\.x:(?P<volume>.+)-r-(?P<replica>\d+)`}})
 	if err != nil {
@@ -57,7 +58,7 @@ func newISCSIBench(t *testing.T) *iscsiBench {
 	return b
 }
 
-func (b *iscsiBench) read() replicatest.Reading {
+func (b *iscsiBench) read() operationtest.Reading {
 	b.t.Helper()
 	return b.meter.Read()
 }
@@ -126,8 +127,8 @@ func (b *iscsiBench) disk(number uint32, ended uint64) {
 	b.put(b.collector.initiator, "latencies", bpf.LatencyKey{Number: number, Op: 1}, latencyOf(ended))
 }
 
-func latencyOf(n uint64) bpf.Latency {
-	l := bpf.Latency{SumNs: n * 1e6, Bytes: n * 4096}
+func latencyOf(n uint64) operation.Latency {
+	l := operation.Latency{SumNs: n * 1e6, Bytes: n * 4096}
 	l.Slots[0] = n
 	return l
 }
@@ -159,17 +160,17 @@ func TestISCSIInitiator(t *testing.T) {
 	b.put(initiator, "unanswered", uint32(1), uint64(3))
 	b.collector.look()
 
-	one, two := replicatest.Match{"volume": "db", "address": "10.0.0.1:3260", "backend": "lab"}, replicatest.Match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
+	one, two := operationtest.Match{"volume": "db", "address": "10.0.0.1:3260", "backend": "lab"}, operationtest.Match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
 	r := b.read()
 	for what, got := range map[string][2]float64{
-		"replica's requests":    {float64(r.Count(replicatest.RequestMetric, one)), 10},
+		"replica's requests":    {float64(r.Count(operationtest.RequestMetric, one)), 10},
 		"volume's commands":     {float64(r.Count(pathMetric, two)), 20},
-		"commands in all":       {float64(r.Count(replicatest.RequestMetric, nil) + r.Count(pathMetric, nil)), 30},
+		"commands in all":       {float64(r.Count(operationtest.RequestMetric, nil) + r.Count(pathMetric, nil)), 30},
 		"in flight":             {r.Value("plumbline_replica_requests_in_flight", one), 1},
 		"unanswered":            {r.Value("plumbline_replica_request_unanswered_total", one), 3},
-		"paths":                 {r.Value("plumbline_volume_path_state", replicatest.Match{"state": "logged_in"}), 2},
+		"paths":                 {r.Value("plumbline_volume_path_state", operationtest.Match{"state": "logged_in"}), 2},
 		"connections":           {r.Value("plumbline_replica_request_connections", one), 1},
-		"the replica's own row": {r.Value("plumbline_volume_path_info", replicatest.Match{"device": "sda", "controller": "session1", "subsystem": "iqn.x:db-r-1"}), 1},
+		"the replica's own row": {r.Value("plumbline_volume_path_info", operationtest.Match{"device": "sda", "controller": "session1", "subsystem": "iqn.x:db-r-1"}), 1},
 	} {
 		if got[0] != got[1] {
 			t.Errorf("%s: %v, want %v", what, got[0], got[1])
@@ -181,7 +182,7 @@ func TestISCSIInitiator(t *testing.T) {
 
 	b.collector.look() // the kernel counts none under way at sdb, twice
 	r = b.read()
-	if lost, given := r.Value("plumbline_replica_lost_total", replicatest.Match{"wire": "iscsi-initiator"}), r.Value("plumbline_volume_path_unanswered_total", two); lost != 1 || given != 1 {
+	if lost, given := r.Value("plumbline_replica_lost_total", operationtest.Match{"wire": "iscsi-initiator"}), r.Value("plumbline_volume_path_unanswered_total", two); lost != 1 || given != 1 {
 		t.Errorf("%v lost and %v unanswered, want 1 and 1", lost, given)
 	}
 
@@ -200,7 +201,7 @@ func TestISCSIInitiator(t *testing.T) {
 		b.collector.look()
 		r = b.read()
 		under, gone := r.Value("plumbline_replica_requests_in_flight", one), r.Value("plumbline_replica_request_unanswered_total", one)
-		if n := r.Count(replicatest.RequestMetric, one); n != 10 || under != step.inFlight || gone != step.unanswered {
+		if n := r.Count(operationtest.RequestMetric, one); n != 10 || under != step.inFlight || gone != step.unanswered {
 			t.Errorf("%v after a session went: %d requests, %v under way and %v unanswered, want 10, %v and %v", step.ahead, n, under, gone, step.inFlight, step.unanswered)
 		}
 	}
@@ -239,7 +240,7 @@ func TestISCSINameUsedAgain(t *testing.T) {
 		b.collector.look()
 		b.put(b.collector.initiator, "latencies", bpf.LatencyKey{Number: 2, Op: 1}, latencyOf(7))
 		r := b.read()
-		if old, fresh := r.Count(pathMetric, replicatest.Match{"volume": "iqn.x:old"}), r.Count(pathMetric, replicatest.Match{"volume": "iqn.x:new"}); old != 10 || fresh != 7 {
+		if old, fresh := r.Count(pathMetric, operationtest.Match{"volume": "iqn.x:old"}), r.Count(pathMetric, operationtest.Match{"volume": "iqn.x:new"}); old != 10 || fresh != 7 {
 			t.Fatalf("%d commands of the path that is gone, and %d of the new one, want 10 and 7", old, fresh)
 		}
 	}
@@ -268,12 +269,12 @@ func TestISCSITarget(t *testing.T) {
 	b.collector.look()
 	b.collector.look() // now it is known what the LUN is made of
 
-	one := replicatest.Match{"volume": "db", "address": "10.0.0.2:3260", "backend": "lab"}
+	one := operationtest.Match{"volume": "db", "address": "10.0.0.2:3260", "backend": "lab"}
 	r := b.read()
-	if n, under := r.Count(replicatest.ServiceMetric, one), r.Value("plumbline_replica_services_in_flight", one); n != 11 || under != 1 {
+	if n, under := r.Count(operationtest.ServiceMetric, one), r.Value("plumbline_replica_services_in_flight", one); n != 11 || under != 1 {
 		t.Errorf("%d requests served, and %v under way, want 11 and 1", n, under)
 	}
-	if n := r.Value("plumbline_replica_info", replicatest.Match{"volume": "db", "address": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
+	if n := r.Value("plumbline_replica_info", operationtest.Match{"volume": "db", "address": "10.0.0.2:3260", "device": "sdz", "directory": "/dev/sdz"}); n != 1 {
 		t.Errorf("the replica is reported %v times: %v", n, r["plumbline_replica_info"])
 	}
 

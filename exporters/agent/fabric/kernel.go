@@ -15,8 +15,8 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
-	"github.com/plumbline/plumbline/exporters/agent/replica"
 )
 
 // fabricProgram is a program, and the tracepoint of the kernel's module that it is for.
@@ -28,7 +28,7 @@ var mapSizes = map[string]uint32{
 	"disks":       maxPeers,
 	"exports":     maxPeers,
 	"controllers": maxPeers,
-	"operations":  64 * replica.MaxVolumes,
+	"operations":  64 * operation.MaxVolumes,
 	"latencies":   maxPeers * 5, // read, write, unmap, sync, other: as they are used
 	"unanswered":  maxPeers,
 }
@@ -153,7 +153,7 @@ func sizeFabricMaps(this *platform.Kernel, spec *ebpf.CollectionSpec, sizes map[
 		for _, m := range spec.Maps {
 			m.Flags &^= unix.BPF_F_NO_PREALLOC
 		}
-		spec.Maps["latencies"].MaxEntries = replica.MaxVolumes
+		spec.Maps["latencies"].MaxEntries = operation.MaxVolumes
 	}
 }
 

@@ -8,11 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
-	"github.com/plumbline/plumbline/exporters/agent/replica"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
@@ -40,7 +39,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	send := func(m prometheus.Metric) { metrics = append(metrics, m) }
 	totals := c.totals.Copy()
 	errs := []error{c.err}
-	now := &replica.Now{Inflight: map[replica.ViewLabels]int{}, Oldest: map[replica.ViewLabels]float64{}, Connections: map[replica.ViewLabels]int{}}
+	now := operation.NewGauges()
 	whole := true
 	for _, side := range c.sides {
 		err := side.add(totals, now)
@@ -55,10 +54,10 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 		c.operations.Add(totals.Latencies)
 		errs = append(errs, totals.Send(send, "read", "write"))
 	}
-	send(collector.Counter(replica.Operations, float64(c.operations.Total), c.wire.name))
+	send(collector.Counter(operation.Count, float64(c.operations.Total), c.wire.name))
 	for l, n := range now.Inflight {
-		send(collector.Gauge(replica.Views[l.View].Inflight, float64(n), l.Values(l.View)...))
-		send(collector.Gauge(replica.OldestOf[l.View], now.Oldest[l], l.Values(l.View)...))
+		send(collector.Gauge(operation.Views[l.View].Inflight, float64(n), l.Values(l.View)...))
+		send(collector.Gauge(operation.Views[l.View].Oldest, now.Oldest[l], l.Values(l.View)...))
 	}
 	for _, p := range c.paths {
 		// Also without any command so far.
@@ -76,7 +75,7 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	}
 	c.sendInfo(send)
 	for l, n := range now.Connections {
-		send(collector.Gauge(replica.Views[l.View].Connections, float64(n), l.Values(l.View)...))
+		send(collector.Gauge(operation.Views[l.View].Connections, float64(n), l.Values(l.View)...))
 	}
 	errs = append(errs, c.initiator.sendLosses(send), c.target.sendLosses(send))
 	// Few nodes have a target in user space: without one there is nothing to lose.
@@ -110,11 +109,11 @@ func (s *fabricSide) costs() (metrics []prometheus.Metric, err error) {
 }
 
 // add adds what this side counts now.
-func (s *fabricSide) add(totals *replica.Totals, now *replica.Now) error {
+func (s *fabricSide) add(totals *operation.Totals, now operation.Gauges) error {
 	if s.kernel == nil {
 		return nil
 	}
-	latencies, err := collector.ReadMap[bpf.LatencyKey, bpf.Latency](s.kernel.collection.Maps["latencies"])
+	latencies, err := collector.ReadMap[bpf.LatencyKey, operation.Latency](s.kernel.collection.Maps["latencies"])
 	if err != nil {
 		return err
 	}
@@ -126,9 +125,8 @@ func (s *fabricSide) add(totals *replica.Totals, now *replica.Now) error {
 		labels := s.labels(key)
 		s.lastSeen[labels.Labels] = created
 		// A histogram keeps the time it was first seen at.
-		s.totals.AddLatency(labels, &replicabpf.Latency{}, created)
-		counts := latency(&l)
-		totals.AddLatency(labels, &counts, s.totals.Latencies[labels].Created)
+		s.totals.AddLatency(labels, &operation.Latency{}, created)
+		totals.AddLatency(labels, &l, s.totals.Latencies[labels].Created)
 	}
 	given, err := collector.ReadMap[uint32, uint64](s.kernel.collection.Maps["unanswered"])
 	if err != nil {
@@ -160,7 +158,7 @@ func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 	for _, p := range c.paths {
 		l := c.pathLabels(p)
 		named := ""
-		if l.View == replicabpf.ViewRequest {
+		if l.View == operation.ViewRequest {
 			named = l.Replica
 		}
 		down := 0.0
@@ -171,14 +169,14 @@ func (c *fabricCollector) sendInfo(send func(prometheus.Metric)) {
 		send(collector.Gauge(pathState, 1, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller, p.State, p.Access))
 		send(collector.Gauge(pathDown, down, l.Volume, l.Replica, l.Backend, c.options.Node, p.Head, p.Controller))
 	}
-	sent := map[replica.Labels]bool{}
+	sent := map[operation.Labels]bool{}
 	for _, side := range c.sides {
 		for _, p := range side.peers {
-			if p.View != replicabpf.ViewService || p.Volume == "other" || sent[p.Labels] {
+			if p.View != operation.ViewService || p.Volume == "other" || sent[p.Labels] {
 				continue
 			}
 			sent[p.Labels] = true
-			send(collector.Gauge(replica.Info, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), untrusted.Path(p.backing.Path), p.backing.Device))
+			send(collector.Gauge(operation.ReplicaInfo, 1, p.Volume, p.Replica, p.Backend, c.options.Node, remote.Instance(p.subsystem), untrusted.Path(p.backing.Path), p.backing.Device))
 		}
 	}
 }
@@ -194,15 +192,15 @@ func (s *fabricSide) sendLosses(send func(prometheus.Metric)) error {
 		}
 	}
 	wire := s.wire.name + "-" + s.name
-	send(collector.Counter(replica.Unmatched, float64(events[bpf.EventUnmatched]), wire))
-	send(collector.Counter(replica.Overflow, float64(events[bpf.EventOther]+s.overflowed), wire))
+	send(collector.Counter(operation.Unmatched, float64(events[bpf.EventUnmatched]), wire))
+	send(collector.Counter(operation.LabelOverflow, float64(events[bpf.EventOther]+s.overflowed), wire))
 	for reason, n := range map[string]uint64{
 		"requests_full": events[bpf.EventLostOperation],
 		"series_full":   events[bpf.EventLostSeries],
 		"end_unseen":    events[bpf.EventReplaced] + s.unseen,
 		"path_nameless": s.nameless,
 	} {
-		send(collector.Counter(replica.Lost, float64(n), wire, reason))
+		send(collector.Counter(operation.Lost, float64(n), wire, reason))
 	}
 	return err
 }

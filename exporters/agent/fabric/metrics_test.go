@@ -6,7 +6,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 )
 
 // While a side's map cannot be read there are no counts of paths at all: those of what is gone alone would look like a
@@ -34,7 +34,7 @@ func TestFabricCountsNotWhole(t *testing.T) {
 			t.Errorf("%s is %v", name, f.GetMetric())
 		}
 	}
-	r := replicatest.Reading(got)
+	r := operationtest.Reading(got)
 	if n := r.Value("plumbline_replica_operations_total", nil); n != 10 {
 		t.Errorf("%v operations in all, want 10", n)
 	}

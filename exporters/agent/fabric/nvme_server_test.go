@@ -13,7 +13,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/nvmetcp"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -123,23 +123,23 @@ func TestNVMeServerCounts(t *testing.T) {
 		commands, bytes := nvmeLoad(t, h)
 		const volume = "pvc-" + mayastorUUID
 		r := b.counted(before, volume, commands, bytes)
-		if n := r.Value(targetPrefix+"_connections", replicatest.Match{"volume": volume, "backend": "mayastor"}); n != nvmeQueues {
+		if n := r.Value(targetPrefix+"_connections", operationtest.Match{"volume": volume, "backend": "mayastor"}); n != nvmeQueues {
 			t.Errorf("%v connections with %+v", n, o)
 		}
 		if _, err := h.Read(1, serverDisk/512-8, 8); err == nil {
 			t.Fatal("a broken place can be read")
 		}
-		b.Eventually("an error is not counted", func(r replicatest.Reading) bool {
-			return r.Value(targetPrefix+"_errors_total", replicatest.Match{"volume": volume, "op": "read"}) == float64(i+1)
+		b.Eventually("an error is not counted", func(r operationtest.Reading) bool {
+			return r.Value(targetPrefix+"_errors_total", operationtest.Match{"volume": volume, "op": "read"}) == float64(i+1)
 		})
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b.Eventually("the connections are still there", func(r replicatest.Reading) bool { return r.Value(targetPrefix+"_connections", nil) == 0 })
+		b.Eventually("the connections are still there", func(r operationtest.Reading) bool { return r.Value(targetPrefix+"_connections", nil) == 0 })
 	}
 	r := b.Read()
 	r.Clean(t)
-	if n := r.Count(targetPrefix+"_seconds", replicatest.Match{"op": "other"}); n != 0 {
+	if n := r.Count(targetPrefix+"_seconds", operationtest.Match{"op": "other"}); n != 0 {
 		t.Errorf("%d commands of the controller's own queue are counted", n)
 	}
 }
@@ -155,8 +155,10 @@ func TestNVMeServerReplica(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	commands, _ := nvmeLoad(t, h)
-	one := replicatest.Match{"volume": longhornVolume, "address": target.Address(), "backend": "longhorn-v2", "op": "write"}
-	b.Eventually("the replica's writes are not counted", func(r replicatest.Reading) bool { return r.Count(replicatest.ServiceMetric, one) == commands["write"] })
+	one := operationtest.Match{"volume": longhornVolume, "address": target.Address(), "backend": "longhorn-v2", "op": "write"}
+	b.Eventually("the replica's writes are not counted", func(r operationtest.Reading) bool {
+		return r.Count(operationtest.ServiceMetric, one) == commands["write"]
+	})
 	b.Read().Clean(t)
 }
 
@@ -174,8 +176,8 @@ func TestNVMeServerAdopted(t *testing.T) {
 			t.Cleanup(func() { _ = h.Close() })
 			b.start()
 			nvmeLoad(t, h) // each direction is adopted meanwhile
-			b.Eventually("something is under way", func(r replicatest.Reading) bool {
-				return r.Count(targetPrefix+"_seconds", replicatest.Match{"volume": "other"}) > 0 && r.Value(targetPrefix+"_in_flight", nil) == 0
+			b.Eventually("something is under way", func(r operationtest.Reading) bool {
+				return r.Count(targetPrefix+"_seconds", operationtest.Match{"volume": "other"}) > 0 && r.Value(targetPrefix+"_in_flight", nil) == 0
 			})
 			before := b.Read()
 			commands, bytes := nvmeLoad(t, h)

@@ -14,12 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
-	"github.com/plumbline/plumbline/exporters/agent/replica"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
@@ -107,7 +106,7 @@ type serverLook struct {
 }
 
 func newServers(c *fabricCollector) *fabricServers {
-	s := &fabricServers{fabricSide: newSide(c, "server", replica.ViewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
+	s := &fabricServers{fabricSide: newSide(c, "server", operation.ViewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
 		warnings: slog.New(collector.NewBoundedHandler(c.log.Handler()))}
 	s.load = func() (*fabricKernel, error) {
 		kernel, err := loadServer(c.options, c.wire.server)
@@ -374,14 +373,14 @@ func (s *fabricServers) unitPeer(key *bpf.ExportKey, e *bpf.Export, now time.Tim
 			return nil
 		}
 		s.nameless++
-		p.ViewLabels = replica.ViewLabels{Labels: replica.Labels{Volume: "other", Replica: "other", Backend: s.wire.name}, View: s.unnamedView}
+		p.ViewLabels = operation.ViewLabels{Labels: operation.Labels{Volume: "other", Replica: "other", Backend: s.wire.name}, View: s.unnamedView}
 		return p
 	}
 	delete(s.unnamed, e.Number)
 	v := s.names.Of(target, key.Namespace)
-	p.ViewLabels = replica.ViewLabels{Labels: replica.Labels{Volume: v.Name, Backend: v.Backend}, View: replica.ViewTarget}
+	p.ViewLabels = operation.ViewLabels{Labels: operation.Labels{Volume: v.Name, Backend: v.Backend}, View: operation.ViewTarget}
 	if v.Replica != "" {
-		p.View, p.Replica = replicabpf.ViewService, local
+		p.View, p.Replica = operation.ViewService, local
 	}
 	p.Labels = s.see(p.Labels, now)
 	return p
@@ -406,15 +405,15 @@ func (s *fabricServers) sendEvents(send func(prometheus.Metric)) error {
 		err = collector.AddEvents(s.kernel.collection.Maps["server_events"], events[:])
 	}
 	wire := s.wire.name + "-" + s.name
-	send(collector.Counter(replica.Resyncs, float64(events[bpf.ServerResync]), wire))
-	send(collector.Counter(replica.Refused, float64(s.refusals), wire))
+	send(collector.Counter(operation.Resyncs, float64(events[bpf.ServerResync]), wire))
+	send(collector.Counter(operation.ProcessesRefused, float64(s.refusals), wire))
 	for reason, n := range map[string]uint64{
 		"connections_full":  events[bpf.ServerLostSession],
 		"memory_unreadable": events[bpf.ServerLostFault],
 		"processes_full":    s.leftOut,
 		"look_failed":       s.lookErrors,
 	} {
-		send(collector.Counter(replica.Lost, float64(n), wire, reason))
+		send(collector.Counter(operation.Lost, float64(n), wire, reason))
 	}
 	return err
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/fabric"
-	replicabpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/remote"
-	"github.com/plumbline/plumbline/exporters/agent/replica"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
@@ -44,7 +43,7 @@ type fabricSide struct {
 	// beforeUnload saves further counts before the programs are unloaded; it may be nil.
 	beforeUnload func() error
 	// unnamedView is that of what has no number of its own.
-	unnamedView replicabpf.View
+	unnamedView operation.View
 	kernel      *fabricKernel // nil as long as there is nothing to follow
 	err         error         // why it could not be loaded
 	needed      time.Time     // when there was last something to follow
@@ -62,7 +61,7 @@ type fabricSide struct {
 	nameless   uint64 // paths that were gone before they could be named
 }
 
-func newSide(c *fabricCollector, name string, unnamed replicabpf.View) *fabricSide {
+func newSide(c *fabricCollector, name string, unnamed operation.View) *fabricSide {
 	return &fabricSide{fabricCollector: c, name: name, unnamedView: unnamed, peers: map[uint32]*fabricPeer{}}
 }
 
@@ -80,10 +79,10 @@ func (s *fabricSide) ofModule(programs []fabricProgram, module string, watch fun
 }
 
 // see notes that labels are in use, and returns those to use instead if there are too many.
-func (s *fabricSide) see(labels replica.Labels, now time.Time) replica.Labels {
+func (s *fabricSide) see(labels operation.Labels, now time.Time) operation.Labels {
 	if _, known := s.lastSeen[labels]; !known && len(s.lastSeen) >= maxPeers {
 		s.overflowed++
-		labels = replica.Labels{Volume: "other", Replica: "other", Backend: labels.Backend}
+		labels = operation.Labels{Volume: "other", Replica: "other", Backend: labels.Backend}
 	}
 	s.lastSeen[labels] = now
 	return labels
@@ -116,7 +115,7 @@ func (s *fabricSide) need(needed bool, now time.Time) {
 // unload lets the module go, and keeps what was counted, also under numbers without a name.
 func (s *fabricSide) unload(now time.Time) {
 	errs := s.kernel.detach()
-	latencies, err := collector.ReadMap[bpf.LatencyKey, bpf.Latency](s.kernel.collection.Maps["latencies"])
+	latencies, err := collector.ReadMap[bpf.LatencyKey, operation.Latency](s.kernel.collection.Maps["latencies"])
 	errs = append(errs, err)
 	numbers := map[uint32]bool{}
 	for key := range latencies {
@@ -258,9 +257,9 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 		}
 		p := &fabricPeer{subsystem: collector.Text(e.Nqn[:])}
 		v := s.names.Of(p.subsystem, key.Namespace)
-		p.ViewLabels = replica.ViewLabels{Labels: replica.Labels{Volume: v.Name, Replica: s.wire.export(&key, &e, p), Backend: v.Backend}, View: replicabpf.ViewService}
+		p.ViewLabels = operation.ViewLabels{Labels: operation.Labels{Volume: v.Name, Replica: s.wire.export(&key, &e, p), Backend: v.Backend}, View: operation.ViewService}
 		if v.Replica == "" {
-			p.View, p.Replica = replicabpf.ViewFrontend, ""
+			p.View, p.Replica = operation.ViewFrontend, ""
 		}
 		p.Labels = s.see(p.Labels, now)
 		p.used = now
@@ -286,7 +285,7 @@ func (s *fabricSide) sweepExports(now time.Time) error {
 		if busy[e.Number] || served[key.Subsystem] || s.wire.aborts && p.backing.Path != "" {
 			p.used, s.lastSeen[p.Labels] = now, now
 		}
-		if now.Sub(p.used) >= replica.Retention/2 {
+		if now.Sub(p.used) >= operation.Retention/2 {
 			_, err := collector.Remove(s.kernel.collection.Maps["exports"], key)
 			errs, gone[e.Number] = append(errs, err), true
 		}
@@ -349,7 +348,7 @@ func (s *fabricSide) sweepOperations() error {
 // confirms it.
 func (s *fabricSide) judge(o *bpf.Operation, peer *fabricPeer, heard bpf.Controller, clock uint64) (void, doubt bool) {
 	// The kernel counts reads and writes; it does not report flushes before 6.16.
-	data := replicabpf.Ops[o.Op] == "read" || replicabpf.Ops[o.Op] == "write"
+	data := operation.Ops[o.Op] == "read" || operation.Ops[o.Op] == "write"
 	silent := func(since uint64) bool { return clock-min(since, clock) >= uint64(keepAliveTimeout) }
 	switch {
 	case o.Controller == 0:
@@ -384,8 +383,7 @@ func (s *fabricSide) retire(numbers map[uint32]bool, now time.Time) error {
 	latencies, unanswered, err := s.take(numbers)
 	for key, l := range latencies {
 		labels := s.labels(key)
-		counts := latency(&l)
-		s.totals.AddLatency(labels, &counts, now)
+		s.totals.AddLatency(labels, &l, now)
 		s.lastSeen[labels.Labels] = now
 	}
 	for number, n := range unanswered {
@@ -400,16 +398,16 @@ func (s *fabricSide) retire(numbers map[uint32]bool, now time.Time) error {
 }
 
 // labels are those of a histogram; of numbers without a name "other".
-func (s *fabricSide) labels(key bpf.LatencyKey) replica.LatencyLabels {
+func (s *fabricSide) labels(key bpf.LatencyKey) operation.LatencyLabels {
 	if peer := s.peers[key.Number]; peer != nil {
-		return replica.LatencyLabels{Labels: peer.Labels, View: peer.View, Op: replicabpf.Ops[key.Op]}
+		return operation.LatencyLabels{Labels: peer.Labels, View: peer.View, Op: operation.Ops[key.Op]}
 	}
-	return replica.LatencyLabels{Labels: replica.Labels{Volume: "other", Replica: "other", Backend: s.wire.name}, View: s.unnamedView, Op: replicabpf.Ops[key.Op]}
+	return operation.LatencyLabels{Labels: operation.Labels{Volume: "other", Replica: "other", Backend: s.wire.name}, View: s.unnamedView, Op: operation.Ops[key.Op]}
 }
 
 // take removes the counts and operations of numbers from the kernel's maps and returns them.
-func (s *fabricSide) take(numbers map[uint32]bool) (map[bpf.LatencyKey]bpf.Latency, map[uint32]uint64, error) {
-	taken, unanswered := map[bpf.LatencyKey]bpf.Latency{}, map[uint32]uint64{}
+func (s *fabricSide) take(numbers map[uint32]bool) (map[bpf.LatencyKey]operation.Latency, map[uint32]uint64, error) {
+	taken, unanswered := map[bpf.LatencyKey]operation.Latency{}, map[uint32]uint64{}
 	if len(numbers) == 0 {
 		return nil, nil, nil
 	}
@@ -434,7 +432,7 @@ func (s *fabricSide) take(numbers map[uint32]bool) (map[bpf.LatencyKey]bpf.Laten
 			errs = append(errs, err)
 		}
 	}
-	latencies, err := collector.ReadMap[bpf.LatencyKey, bpf.Latency](s.kernel.collection.Maps["latencies"])
+	latencies, err := collector.ReadMap[bpf.LatencyKey, operation.Latency](s.kernel.collection.Maps["latencies"])
 	errs = append(errs, err)
 	for key, l := range latencies {
 		if numbers[key.Number] {
@@ -444,11 +442,6 @@ func (s *fabricSide) take(numbers map[uint32]bool) (map[bpf.LatencyKey]bpf.Laten
 		}
 	}
 	return taken, unanswered, errors.Join(errs...)
-}
-
-// latency is a histogram as the totals have it: one header describes both.
-func latency(l *bpf.Latency) replicabpf.Latency {
-	return replicabpf.Latency{Slots: l.Slots, SumNs: l.SumNs, Bytes: l.Bytes, Failed: l.Failed}
 }
 
 // check reports what is followed; where nothing is, whether the kernel takes the programs, and what it lacks.

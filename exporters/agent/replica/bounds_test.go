@@ -19,7 +19,8 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -41,9 +42,9 @@ func fullNode(f *replicaFollower, volumes int) error {
 		f.byPID[pid], f.bySlot[slot] = n, n
 		return n, put("processes", uint32(pid), bpf.Process{Slot: slot, Role: uint8(p.Role)})
 	}
-	side := func(n *followedProcess, view bpf.View, address string, sockets int) error {
+	side := func(n *followedProcess, view operation.View, address string, sockets int) error {
 		var number uint32
-		if view != bpf.ViewFrontend {
+		if view != operation.ViewFrontend {
 			peer++
 			number = peer
 			to := netip.MustParseAddrPort(address)
@@ -60,8 +61,8 @@ func fullNode(f *replicaFollower, volumes int) error {
 				return err
 			}
 		}
-		for op, name := range bpf.Ops {
-			if name == "sync" || name == "other" || name == "ping" && view == bpf.ViewFrontend {
+		for op, name := range operation.Ops {
+			if name == "sync" || name == "other" || name == "ping" && view == operation.ViewFrontend {
 				continue
 			}
 			l := bpf.Latency{SumNs: 1e6, Bytes: 4096}
@@ -75,7 +76,7 @@ func fullNode(f *replicaFollower, volumes int) error {
 				}
 			}
 		}
-		if view == bpf.ViewRequest {
+		if view == operation.ViewRequest {
 			return put("last_acks", bpf.AckKey{Slot: n.slot, Peer: number}, bpf.Acks{Last: 5})
 		}
 		return nil
@@ -86,19 +87,19 @@ func fullNode(f *replicaFollower, volumes int) error {
 		if err != nil {
 			return err
 		}
-		if err := side(engine, bpf.ViewFrontend, "", 2); err != nil {
+		if err := side(engine, operation.ViewFrontend, "", 2); err != nil {
 			return err
 		}
 		for r := range replicas {
 			address := fmt.Sprintf("10.%d.%d.%d:10000", i/250, i%250, r+1)
-			if err := side(engine, bpf.ViewRequest, address, 2); err != nil {
+			if err := side(engine, operation.ViewRequest, address, 2); err != nil {
 				return err
 			}
 			n, err := follow(1_000_000+10*i+r+1, replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: volume, Host: strings.Split(address, ":")[0], Port: 10000})
 			if err != nil {
 				return err
 			}
-			if err := side(n, bpf.ViewService, address, 2); err != nil {
+			if err := side(n, operation.ViewService, address, 2); err != nil {
 				return err
 			}
 		}
@@ -122,7 +123,7 @@ func TestReplicaFullNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.kernel.Close() })
-	if err := fullNode(f, MaxVolumes); err != nil {
+	if err := fullNode(f, operation.MaxVolumes); err != nil {
 		t.Fatal(err)
 	}
 	ch := make(chan prometheus.Metric)
@@ -142,20 +143,20 @@ func TestReplicaFullNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := replicatest.Reading{}
+	r := operationtest.Reading{}
 	for _, family := range families {
 		r[family.GetName()] = family
 	}
-	const v = MaxVolumes
-	for name, want := range map[string]int{replicatest.RequestMetric: v * 3 * 4, replicatest.ServiceMetric: v * 3 * 4, replicatest.FrontendMetric: v * 3,
+	const v = operation.MaxVolumes
+	for name, want := range map[string]int{operationtest.RequestMetric: v * 3 * 4, operationtest.ServiceMetric: v * 3 * 4, operationtest.FrontendMetric: v * 3,
 		oldestRequest: v * 3, oldestService: v * 3, oldestFrontend: v, stoppedMetric: v * 4, "plumbline_replica_info": v * 3, "plumbline_replica_last_ack_total": v * 3} {
 		if got := len(r[name].GetMetric()); got != want {
 			t.Errorf("%d series of %s, want %d", got, name, want)
 		}
-		r.Each(name, replicatest.Match{"volume": "other"}, func(l replicatest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
-		r.Each(name, replicatest.Match{"address": "other"}, func(l replicatest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
+		r.Each(name, operationtest.Match{"volume": "other"}, func(l operationtest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
+		r.Each(name, operationtest.Match{"address": "other"}, func(l operationtest.Match, _ *dto.Metric) { t.Errorf("series %s%v", name, l) })
 	}
-	if got, want := r.Count(replicatest.RequestMetric, nil), uint64(7*v*3*4); got != want {
+	if got, want := r.Count(operationtest.RequestMetric, nil), uint64(7*v*3*4); got != want {
 		t.Errorf("%d requests, want %d", got, want)
 	}
 	r.Clean(t)
@@ -222,7 +223,7 @@ func TestReplicaImpostors(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = held.Close(); _ = stays.Wait() })
-	m.Eventually("the impostor is refused", func(r replicatest.Reading) bool {
+	m.Eventually("the impostor is refused", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_processes_refused_total", nil) > before.Value("plumbline_replica_processes_refused_total", nil)
 	})
 	const each = 2500
@@ -253,18 +254,18 @@ func TestReplicaImpostors(t *testing.T) {
 		t.Errorf("%d rejected, %d volumes, %d processes, %d names, %d idle peers are remembered", len(f.rejected), len(f.volumes), len(f.byPID), len(f.lastSeen), len(f.idle))
 	}
 	f.mu.Unlock()
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}) - before.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}); got != 200 {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}) - before.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}); got != 200 {
 		t.Errorf("%d writes of the volume, want 200", got)
 	}
-	for _, name := range []string{replicatest.RequestMetric, replicatest.ServiceMetric, replicatest.FrontendMetric, "plumbline_replica_info", stoppedMetric} {
-		r.Each(name, nil, func(l replicatest.Match, _ *dto.Metric) {
+	for _, name := range []string{operationtest.RequestMetric, operationtest.ServiceMetric, operationtest.FrontendMetric, "plumbline_replica_info", stoppedMetric} {
+		r.Each(name, nil, func(l operationtest.Match, _ *dto.Metric) {
 			if l["volume"] != v.Name || l["address"] != "" && l["address"] != v.Addresses[0] {
 				t.Errorf("an impostor has a series %s%v", name, l)
 			}
 		})
 	}
 	t.Logf("refused %v, not understood %v, process events lost %v", r.Value("plumbline_replica_processes_refused_total", nil),
-		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "process_events_full"}))
+		r.Value("plumbline_replica_process_errors_total", nil), r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "process_events_full"}))
 }
 
 func copyFile(t *testing.T, from, to string) {

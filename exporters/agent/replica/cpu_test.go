@@ -76,7 +76,7 @@ type stalls struct {
 }
 
 func (s stalls) Update(ch chan<- prometheus.Metric) error {
-	s.f.sendStalls(func(m prometheus.Metric) { ch <- m }, &Now{})
+	s.f.sendStalls(func(m prometheus.Metric) { ch <- m }, &replicaGauges{})
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -60,7 +60,7 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *co
 	testkit.NeedBPF(t)
 	log := slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil))
 	c := newReplica(collector.Options{Log: log, Node: "here", ProcFS: procfs, SysFS: "/sys", AttachMode: collectortest.AttachMode(), Tracing: tracing}, wire)
-	m := &replicaMeter{Meter: replicatest.NewMeter(t), collector: c}
+	m := &replicaMeter{Meter: operationtest.NewMeter(t), collector: c}
 	c.wires[0].clock = func() uint64 { return collector.Monotonic() + m.ahead.Load() }
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func startReplicaWire(t testing.TB, wire replicaWire, procfs string, tracing *co
 
 // replicaMeter is the meter of a replica collector.
 type replicaMeter struct {
-	*replicatest.Meter
+	*operationtest.Meter
 	collector *replicaCollector
 	stop      func()
 	// ahead is by how many nanoseconds the collector's clock is ahead of the kernel's.
@@ -88,10 +88,10 @@ type replicaMeter struct {
 }
 
 // countsOf are all histograms' counts of a volume, pings left out, for a comparison at once.
-func countsOf(r replicatest.Reading, v *testVolume) map[string]uint64 {
+func countsOf(r operationtest.Reading, v *testVolume) map[string]uint64 {
 	counts := map[string]uint64{}
-	for _, name := range []string{replicatest.RequestMetric, replicatest.ServiceMetric, replicatest.FrontendMetric} {
-		r.Each(name, replicatest.Match{"volume": v.Name}, func(l replicatest.Match, m *dto.Metric) {
+	for _, name := range []string{operationtest.RequestMetric, operationtest.ServiceMetric, operationtest.FrontendMetric} {
+		r.Each(name, operationtest.Match{"volume": v.Name}, func(l operationtest.Match, m *dto.Metric) {
 			if l["op"] != "ping" {
 				counts[name+" "+l["address"]+" "+l["op"]] = m.GetHistogram().GetSampleCount()
 			}

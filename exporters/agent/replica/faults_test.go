@@ -18,7 +18,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -72,14 +73,14 @@ func (v *testVolume) exact(m *replicaMeter, n int, replicas ...string) {
 	v.IO(n, 4, func(i int) error { return v.Write(int64(i)*8192, 8192) })
 	after := m.Settled()
 	got, want := map[string]uint64{}, map[string]uint64{"frontend": uint64(n), "last": uint64(n)}
-	volume := replicatest.Match{"volume": v.Name, "op": "write"}
-	got["frontend"] = after.Count(replicatest.FrontendMetric, volume) - before.Count(replicatest.FrontendMetric, volume)
-	last := replicatest.Match{"volume": v.Name}
+	volume := operationtest.Match{"volume": v.Name, "op": "write"}
+	got["frontend"] = after.Count(operationtest.FrontendMetric, volume) - before.Count(operationtest.FrontendMetric, volume)
+	last := operationtest.Match{"volume": v.Name}
 	got["last"] = uint64(after.Value("plumbline_replica_last_ack_total", last) - before.Value("plumbline_replica_last_ack_total", last))
 	for _, a := range replicas {
-		l := replicatest.Match{"volume": v.Name, "op": "write", "address": a}
-		got["request "+a] = after.Count(replicatest.RequestMetric, l) - before.Count(replicatest.RequestMetric, l)
-		got["service "+a] = after.Count(replicatest.ServiceMetric, l) - before.Count(replicatest.ServiceMetric, l)
+		l := operationtest.Match{"volume": v.Name, "op": "write", "address": a}
+		got["request "+a] = after.Count(operationtest.RequestMetric, l) - before.Count(operationtest.RequestMetric, l)
+		got["service "+a] = after.Count(operationtest.ServiceMetric, l) - before.Count(operationtest.ServiceMetric, l)
 		want["request "+a], want["service "+a] = uint64(n), uint64(n)
 	}
 	diffCounts(v.t, got, want)
@@ -92,16 +93,16 @@ func TestReplicaAdoption(t *testing.T) {
 	v.Start()
 	stop := v.background(8)
 	m := startReplicaCollector(t, v)
-	m.Eventually("all views count", func(r replicatest.Reading) bool {
+	m.Eventually("all views count", func(r operationtest.Reading) bool {
 		seen := 0
 		for _, a := range v.Addresses {
-			for _, name := range []string{replicatest.RequestMetric, replicatest.ServiceMetric} {
-				if r.Count(name, replicatest.Match{"address": a, "op": "write"}) > 100 {
+			for _, name := range []string{operationtest.RequestMetric, operationtest.ServiceMetric} {
+				if r.Count(name, operationtest.Match{"address": a, "op": "write"}) > 100 {
 					seen++
 				}
 			}
 		}
-		return seen == 6 && r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}) > 100
+		return seen == 6 && r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}) > 100
 	})
 	stop()
 	v.exact(m, 500, v.Addresses...)
@@ -128,7 +129,7 @@ func TestReplicaRestarts(t *testing.T) {
 	m.Followed(3)
 	stop()
 	v.exact(m, 200, v.Addresses[0], v.Addresses[2])
-	before := m.Read().Count(replicatest.RequestMetric, replicatest.Match{"address": killed.Address, "op": "write"})
+	before := m.Read().Count(operationtest.RequestMetric, operationtest.Match{"address": killed.Address, "op": "write"})
 	if before < 200 {
 		t.Errorf("%d writes to the killed replica are left of at least 200", before)
 	}
@@ -149,7 +150,7 @@ func TestReplicaRestarts(t *testing.T) {
 	v.Stop()
 	m.Followed(3)
 	stop()
-	total := m.Read().Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"})
+	total := m.Read().Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"})
 	for _, r := range v.Replicas {
 		// The next engine wants them closed.
 		r.Process.Kill()
@@ -159,7 +160,7 @@ func TestReplicaRestarts(t *testing.T) {
 	m.Followed(4)
 	v.exact(m, 200, v.Addresses...)
 	r := m.Read()
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}); got != total+200 {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}); got != total+200 {
 		t.Errorf("%d writes of the volume, want %d: a restart must not lose counts", got, total+200)
 	}
 	for _, name := range []string{"plumbline_replica_resyncs_total", "plumbline_replica_unmatched_total", "plumbline_replica_unrecognised_total"} {
@@ -202,7 +203,7 @@ func TestReplicaGarbage(t *testing.T) {
 		}
 	}
 	stop()
-	r := m.Eventually("the garbage is counted", func(r replicatest.Reading) bool {
+	r := m.Eventually("the garbage is counted", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_unrecognised_total", nil) >= 6 && r.Value("plumbline_replica_resyncs_total", nil) >= 2
 	})
 	if got := r.Value("plumbline_replica_unmatched_total", nil); got != 0 {
@@ -210,7 +211,7 @@ func TestReplicaGarbage(t *testing.T) {
 	}
 	v.exact(m, 300, v.Addresses...)
 	// A replica leaves such a connection to Go's garbage collector; the frontend closes it.
-	m.Eventually("the frontend's connections are forgotten", func(r replicatest.Reading) bool {
+	m.Eventually("the frontend's connections are forgotten", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_volume_frontend_connections", nil) == 1
 	})
 }
@@ -270,12 +271,12 @@ func TestReplicaMapsFull(t *testing.T) {
 	const writes = 2000
 	v.IO(writes, 32, func(i int) error { return v.Write(int64(i)*8192, 8192) })
 	r := m.Settled()
-	lost := r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "requests_full"})
+	lost := r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "requests_full"})
 	var counted uint64
-	for _, name := range []string{replicatest.RequestMetric, replicatest.ServiceMetric, replicatest.FrontendMetric} {
-		counted += r.Count(name, replicatest.Match{"op": "write"})
+	for _, name := range []string{operationtest.RequestMetric, operationtest.ServiceMetric, operationtest.FrontendMetric} {
+		counted += r.Count(name, operationtest.Match{"op": "write"})
 	}
-	pings := float64(r.Count(replicatest.RequestMetric, replicatest.Match{"op": "ping"}) + r.Count(replicatest.ServiceMetric, replicatest.Match{"op": "ping"}))
+	pings := float64(r.Count(operationtest.RequestMetric, operationtest.Match{"op": "ping"}) + r.Count(operationtest.ServiceMetric, operationtest.Match{"op": "ping"}))
 	if lost == 0 || float64(counted)+lost < 5*writes || float64(counted)+lost > 5*writes+pings+100 {
 		t.Errorf("%d operations counted and %v lost, want %d together", counted, lost, 5*writes)
 	}
@@ -298,7 +299,7 @@ func TestReplicaOverlappingWrites(t *testing.T) {
 	if last+overlaps != writes || overlaps == 0 {
 		t.Errorf("%v writes with a last replica and %v overlapping, want %d together", last, overlaps, writes)
 	}
-	if got := r.Count(replicatest.RequestMetric, replicatest.Match{"op": "write"}); got != 2*writes {
+	if got := r.Count(operationtest.RequestMetric, operationtest.Match{"op": "write"}); got != 2*writes {
 		t.Errorf("%d writes to the replicas, want %d", got, 2*writes)
 	}
 	r.Clean(t)
@@ -316,15 +317,15 @@ func TestReplicaChurn(t *testing.T) {
 		v.exactOnce()
 		v.Client.Close()
 	}
-	r := m.Eventually("closed connections are forgotten", func(r replicatest.Reading) bool {
+	r := m.Eventually("closed connections are forgotten", func(r operationtest.Reading) bool {
 		// Left are the two between engine and replica, seen from both ends.
-		return r.Value("plumbline_bpf_map_entries", replicatest.Match{"map": "connections"}) == 2*2
+		return r.Value("plumbline_bpf_map_entries", operationtest.Match{"map": "connections"}) == 2*2
 	})
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "write"}); got != connections {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"}); got != connections {
 		t.Errorf("%d writes, want %d", got, connections)
 	}
 	for _, name := range []string{"inflight", "writes"} {
-		if got := r.Value("plumbline_bpf_map_entries", replicatest.Match{"map": name}); got != 0 {
+		if got := r.Value("plumbline_bpf_map_entries", operationtest.Match{"map": name}); got != 0 {
 			t.Errorf("%v entries left in map %s", got, name)
 		}
 	}
@@ -341,9 +342,9 @@ func (v *testVolume) exactOnce() {
 // More volumes than there may be label values share one series.
 func TestReplicaVolumeFlood(t *testing.T) {
 	f := newReplica(collector.Options{Log: slog.New(slog.DiscardHandler)}, dataconnWire()).wires[0]
-	for i := range MaxVolumes + 10 {
+	for i := range operation.MaxVolumes + 10 {
 		want := fmt.Sprintf("volume-%d", i)
-		if i >= MaxVolumes {
+		if i >= operation.MaxVolumes {
 			want = "other"
 		}
 		if got := f.volumeLabel(fmt.Sprintf("volume-%d", i)); got != want {

@@ -5,7 +5,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -31,9 +31,9 @@ func TestReplicaRequestHalfSent(t *testing.T) {
 	for id := uint32(1); id <= 3; id++ {
 		answered(id, write(id, 512), write(id, 512))
 	}
-	underWay := func(r replicatest.Reading) bool { return r.Value("plumbline_replica_requests_in_flight", nil) == 1 }
-	blamed := func(r replicatest.Reading) bool { return underWay(r) && r.Value(oldestRequest, nil) > 0 }
-	spared := func(r replicatest.Reading) bool { return underWay(r) && r.Value(oldestRequest, nil) == 0 }
+	underWay := func(r operationtest.Reading) bool { return r.Value("plumbline_replica_requests_in_flight", nil) == 1 }
+	blamed := func(r operationtest.Reading) bool { return underWay(r) && r.Value(oldestRequest, nil) > 0 }
+	spared := func(r operationtest.Reading) bool { return underWay(r) && r.Value(oldestRequest, nil) == 0 }
 
 	request := write(4, 8192)
 	send(t, client, request[:8096])
@@ -53,7 +53,7 @@ func TestReplicaRequestHalfSent(t *testing.T) {
 		_, err := client.Write(large)
 		sent <- err
 	}()
-	m.Eventually("a request that the replica does not take is the replica's", func(r replicatest.Reading) bool {
+	m.Eventually("a request that the replica does not take is the replica's", func(r operationtest.Reading) bool {
 		return blamed(r) && r.Value(oldestRequest, nil) > 2.5
 	})
 	receive(t, server, large)
@@ -63,5 +63,7 @@ func TestReplicaRequestHalfSent(t *testing.T) {
 	a = encodeMessage(dataconn.MagicLonghorn, 5, 2, 5<<12, 0, nil)
 	send(t, server, a)
 	receive(t, client, a)
-	m.Eventually("all is answered", func(r replicatest.Reading) bool { return r.Count(replicatest.RequestMetric, nil) >= 4 && !underWay(r) })
+	m.Eventually("all is answered", func(r operationtest.Reading) bool {
+		return r.Count(operationtest.RequestMetric, nil) >= 4 && !underWay(r)
+	})
 }

@@ -11,7 +11,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -84,7 +84,7 @@ func TestReplicaAnsweredBeforeSendSeen(t *testing.T) {
 	check := func(what string, counted uint64, unmatched, lost float64) {
 		t.Helper()
 		r := m.Settled()
-		if got := r.Count(replicatest.RequestMetric, nil); got != counted {
+		if got := r.Count(operationtest.RequestMetric, nil); got != counted {
 			t.Errorf("%s: %d requests counted, want %d", what, got, counted)
 		}
 		if got := r.Value("plumbline_replica_unmatched_total", nil); got != unmatched {
@@ -150,9 +150,9 @@ func TestReplicaFollowedAtWork(t *testing.T) {
 	for try := range 10 {
 		t.Run(strconv.Itoa(try), func(t *testing.T) {
 			m := startSelf(t, replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "busy", Host: "127.0.0.1", Port: port - 1})
-			m.Eventually("operations are counted", func(r replicatest.Reading) bool { return r.Count(replicatest.ServiceMetric, nil) > 100 })
+			m.Eventually("operations are counted", func(r operationtest.Reading) bool { return r.Count(operationtest.ServiceMetric, nil) > 100 })
 			// An operation takes microseconds: one that was under way then and is still, is over and was not seen to be.
-			m.Eventually("the oldest operation is over", func(r replicatest.Reading) bool {
+			m.Eventually("the oldest operation is over", func(r operationtest.Reading) bool {
 				return r.Value("plumbline_replica_services_in_flight", nil) <= 4 && r.Value(oldestService, nil) < 0.1
 			})
 		})

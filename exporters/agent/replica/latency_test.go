@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -46,19 +46,19 @@ func (v *testVolume) round(m *replicaMeter, d *rig.Delay, delay time.Duration) t
 		return v.Write(int64(i)*8192, 8192)
 	})
 	after := m.Settled()
-	r := testRound{held: d.Take().Mean(), frontend: after.Mean(before, replicatest.FrontendMetric, replicatest.Match{"op": "write"})}
+	r := testRound{held: d.Take().Mean(), frontend: after.Mean(before, operationtest.FrontendMetric, operationtest.Match{"op": "write"})}
 	for i, tested := range v.Replicas {
-		request, service := replicatest.Match{"address": v.Addresses[i], "op": "write"}, replicatest.Match{"address": tested.Address, "op": "write"}
-		if got := after.Count(replicatest.RequestMetric, request) - before.Count(replicatest.RequestMetric, request); got != writes {
+		request, service := operationtest.Match{"address": v.Addresses[i], "op": "write"}, operationtest.Match{"address": tested.Address, "op": "write"}
+		if got := after.Count(operationtest.RequestMetric, request) - before.Count(operationtest.RequestMetric, request); got != writes {
 			v.t.Fatalf("%d writes to %s, want %d", got, v.Addresses[i], writes)
 		}
-		means := replicaMeans{after.Mean(before, replicatest.RequestMetric, request), after.Mean(before, replicatest.ServiceMetric, service)}
+		means := replicaMeans{after.Mean(before, operationtest.RequestMetric, request), after.Mean(before, operationtest.ServiceMetric, service)}
 		if means.service <= 0 || means.service >= means.request || means.request >= r.frontend {
 			v.t.Errorf("replica %d: service %v s, round trip %v s, whole write %v s: one must be within the next", i, means.service, means.request, r.frontend)
 		}
 		const last = "plumbline_replica_last_ack_total"
 		r.replicas = append(r.replicas, means)
-		r.last = append(r.last, (after.Value(last, replicatest.Match{"address": v.Addresses[i]})-before.Value(last, replicatest.Match{"address": v.Addresses[i]}))/writes)
+		r.last = append(r.last, (after.Value(last, operationtest.Match{"address": v.Addresses[i]})-before.Value(last, operationtest.Match{"address": v.Addresses[i]}))/writes)
 	}
 	return r
 }

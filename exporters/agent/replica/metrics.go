@@ -14,50 +14,17 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/bpfstats"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// viewDescs are the metrics of one view of operations. The frontend's have no label address.
-type viewDescs struct {
-	duration, bytes, errors, unanswered, Inflight, Connections *prometheus.Desc
-}
-
-// Labels: volume is the storage backend's name of the volume; address is the replica's control address IP:PORT, by
-// which its engine knows it (also on the replica's node), "local" or the engine's argument for a unix socket, "other"
-// beyond the limit; op is one of replica.Ops. Only complete operations count: request and response both seen.
+// Labels: volume, address and backend are those of exporters/agent/operation.
 var (
 	labelNames    = []string{"volume", "address", "backend"}
 	processLabels = []string{"node", "volume", "backend", "role", "address"}
 
-	Views = map[bpf.View]viewDescs{
-		bpf.ViewRequest: newViewDescs("plumbline_replica_request", "_duration_seconds", "plumbline_replica_requests_in_flight",
-			"a request to a replica as the engine sees it, from its write to the read of the whole answer", labelNames),
-		bpf.ViewService: newViewDescs("plumbline_replica_service", "_seconds", "plumbline_replica_services_in_flight",
-			"a request within the replica, from the read of the whole request to the end of the answer's write", labelNames),
-		bpf.ViewFrontend: newViewDescs("plumbline_volume_frontend", "_seconds", "plumbline_volume_frontend_in_flight",
-			"a request of the volume's user within the engine, all replicas included", []string{"volume", "backend"}),
-		ViewPath: newViewDescs("plumbline_volume_path", "_seconds", "plumbline_volume_path_in_flight",
-			"a request of this host to a volume's target over the network, on one path", pathLabelNames),
-		ViewTarget: newViewDescs("plumbline_volume_target", "_seconds", "plumbline_volume_target_in_flight",
-			"a request within a volume's target in user space, the engine behind it included, from the read of its header to the end of the answer's write", []string{"volume", "backend"}),
-	}
-
-	requestOldest = prometheus.NewDesc("plumbline_replica_oldest_request_seconds",
-		"Age of the oldest request to a replica without an answer, in seconds; 0 if there is none. "+
-			"Answers that have arrived and that the engine does not read are not waited for, nor those to requests of which it has sent a part only: then the engine is stalled, not the replica.", labelNames, nil)
-	serviceOldest = prometheus.NewDesc("plumbline_replica_oldest_service_seconds",
-		"Age of the oldest request that the replica has not answered, in seconds, as the replica's side sees it; 0 if there is none. "+
-			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second.", labelNames, nil)
 	replicaUnread = prometheus.NewDesc("plumbline_replica_service_unread_bytes",
 		"Bytes of requests that have arrived at the replica and that it has not read, looked at each second; requests that it reads at once are not seen.", labelNames, nil)
-	pathOldest = prometheus.NewDesc("plumbline_volume_path_oldest_seconds",
-		"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none.", pathLabelNames, nil)
-	targetOldest = prometheus.NewDesc("plumbline_volume_target_oldest_seconds",
-		"Age of the oldest request that a volume's target in user space has read and not answered, in seconds; 0 if there is none.", []string{"volume", "backend"}, nil)
-	frontendOldest = prometheus.NewDesc("plumbline_volume_frontend_oldest_seconds",
-		"Age of the oldest request of the volume's user that the engine has not answered, in seconds; 0 if there is none. "+
-			"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second. Not for engines whose user does not speak the replicas' wire.",
-		[]string{"volume", "backend"}, nil)
 	frontendUnread = prometheus.NewDesc("plumbline_volume_frontend_unread_bytes",
 		"Bytes of requests that the volume's user has sent to the engine and that it has not read, looked at each second; requests that it reads at once are not seen.",
 		[]string{"volume", "backend"}, nil)
@@ -73,30 +40,15 @@ var (
 		"Writes of the volume that this replica was the last to acknowledge.", labelNames, nil)
 	replicaLastAckWait = prometheus.NewDesc("plumbline_replica_last_ack_wait_seconds_total",
 		"Time writes of the volume waited for this replica alone, the last to acknowledge, after the one before it, in seconds.", labelNames, nil)
-	Info = prometheus.NewDesc("plumbline_replica_info",
-		"A replica process on this node; 1. replica is the storage backend's name of it, device the disk its directory is on.",
-		[]string{"volume", "address", "backend", "node", "replica", "directory", "device"}, nil)
 	replicaProcesses = prometheus.NewDesc("plumbline_replica_processes",
 		"Engines and replicas that are followed on this node.", []string{"backend", "role"}, nil)
 
-	Resyncs = prometheus.NewDesc("plumbline_replica_resyncs_total",
-		"Streams that were understood until bytes came that are no message.", []string{"wire"}, nil)
-	Unmatched = prometheus.NewDesc("plumbline_replica_unmatched_total",
-		"Answers without a request.", []string{"wire"}, nil)
 	replicaUnrecognised = prometheus.NewDesc("plumbline_replica_unrecognised_total",
 		"Reads from new connections to a replica or frontend that begin with no message: another protocol, or the middle of a stream older than the agent.", []string{"wire"}, nil)
 	replicaOverlaps = prometheus.NewDesc("plumbline_replica_overlapping_writes_total",
 		"Writes not in plumbline_replica_last_ack_total because another one to the same extent was under way.", []string{"wire"}, nil)
-	Overflow = prometheus.NewDesc("plumbline_replica_label_overflow_total",
-		`Connections and processes counted under address="other" or volume="other" because there are too many.`, []string{"wire"}, nil)
-	Operations = prometheus.NewDesc("plumbline_replica_operations_total",
-		"Operations in the histograms of replicas, frontends and paths on this node, in all of them together: what plumbline_replica_lost_total is compared with.", []string{"wire"}, nil)
-	Lost = prometheus.NewDesc("plumbline_replica_lost_total",
-		"Events that are missing from the replica metrics, by reason.", []string{"wire", "reason"}, nil)
 	replicaProblems = prometheus.NewDesc("plumbline_replica_process_errors_total",
 		"Engines and replicas that could not be followed.", []string{"wire"}, nil)
-	Refused = prometheus.NewDesc("plumbline_replica_processes_refused_total",
-		"Processes named like an engine or replica that are not looked at because their user is not root: they could take any volume's name.", []string{"wire"}, nil)
 )
 
 // losses are the reasons of plumbline_replica_lost_total that the kernel counts.
@@ -107,26 +59,6 @@ var losses = map[bpf.Event]string{
 	bpf.EventLostGroup:        "writes_full",
 	bpf.EventLostFault:        "memory_unreadable",
 	bpf.EventLostProcessEvent: "process_events_full",
-}
-
-func newViewDescs(prefix, unit, inflight, what string, labels []string) viewDescs {
-	withOp := append(labels[:len(labels):len(labels)], "op")
-	return viewDescs{
-		duration:    prometheus.NewDesc(prefix+unit, "Time of "+what+", in seconds.", withOp, nil),
-		bytes:       prometheus.NewDesc(prefix+"_bytes_total", "Bytes read, written or unmapped; the operation is "+what+".", withOp, nil),
-		errors:      prometheus.NewDesc(prefix+"_errors_total", "Operations answered by an error (they are in the histogram, too); the operation is "+what+".", withOp, nil),
-		unanswered:  prometheus.NewDesc(prefix+"_unanswered_total", "Operations whose connection ended before their answer; the operation is "+what+".", labels, nil),
-		Inflight:    prometheus.NewDesc(inflight, "Operations without an answer now; the operation is "+what+".", labels, nil),
-		Connections: prometheus.NewDesc(prefix+"_connections", "Connections now; the operation is "+what+".", labels, nil),
-	}
-}
-
-// Values are the label values for one view: the frontend is no replica's.
-func (l Labels) Values(view bpf.View, more ...string) []string {
-	if view == bpf.ViewFrontend || view == ViewTarget {
-		return append([]string{l.Volume, l.Backend}, more...)
-	}
-	return append([]string{l.Volume, l.Replica, l.Backend}, more...)
 }
 
 // Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the background have found;
@@ -175,24 +107,24 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	totals, err := f.sum()
+	totals, acks, err := f.sum()
 	if err != nil {
 		return metrics, errors.Join(append(errs, err)...)
 	}
 	errs = append(errs, totals.Send(send, "read", "write", "unmap"))
 	f.operations.Add(totals.Latencies)
-	send(collector.Counter(Operations, float64(f.operations.Total), f.wire.name))
-	for labels, a := range totals.acks {
-		send(collector.Counter(replicaLastAck, float64(a.Last), labels.Values(bpf.ViewRequest)...))
-		send(collector.Counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.Values(bpf.ViewRequest)...))
+	send(collector.Counter(operation.Count, float64(f.operations.Total), f.wire.name))
+	for labels, a := range acks {
+		send(collector.Counter(replicaLastAck, float64(a.Last), labels.Values(operation.ViewRequest)...))
+		send(collector.Counter(replicaLastAckWait, float64(a.WaitNs)/1e9, labels.Values(operation.ViewRequest)...))
 	}
 	if now != nil {
 		for l, n := range now.Connections {
-			d := Views[l.View]
+			d := operation.Views[l.View]
 			send(collector.Gauge(d.Connections, float64(n), l.Values(l.View)...))
 			send(collector.Gauge(d.Inflight, float64(now.Inflight[l]), l.Values(l.View)...))
-			if l.View == bpf.ViewRequest {
-				send(collector.Gauge(requestOldest, now.Oldest[l], l.Values(l.View)...))
+			if l.View == operation.ViewRequest {
+				send(collector.Gauge(d.Oldest, now.Oldest[l], l.Values(l.View)...))
 			}
 		}
 		f.sendStalls(send, now)
@@ -203,29 +135,29 @@ func (f *replicaFollower) collect() (metrics []prometheus.Metric, err error) {
 
 // processSeries are the labels of a process's series, which an engine has in common with the one that takes over from it.
 type processSeries struct {
-	Labels
+	operation.Labels
 	role bpf.Role
 }
 
 // sendStalls reports what is stalled: what the engine has not answered its user and a replica its engine, and which
 // processes are stopped.
-func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *Now) {
+func (f *replicaFollower) sendStalls(send func(prometheus.Metric), now *replicaGauges) {
 	for l := range now.Connections {
-		if _, ok := now.stalls[l]; !ok && l.View != bpf.ViewRequest {
+		if _, ok := now.stalls[l]; !ok && l.View != operation.ViewRequest {
 			now.stalls[l] = stall{}
 		}
 	}
 	for l, s := range now.stalls {
 		unread := replicaUnread
-		if l.View == bpf.ViewFrontend {
+		if l.View == operation.ViewFrontend {
 			unread = frontendUnread
 		}
-		send(collector.Gauge(OldestOf[l.View], max(s.oldest, now.Oldest[l]), l.Values(l.View)...))
+		send(collector.Gauge(operation.Views[l.View].Oldest, max(s.oldest, now.Oldest[l]), l.Values(l.View)...))
 		send(collector.Gauge(unread, s.unread, l.Values(l.View)...))
 	}
 	longest := map[processSeries]float64{}
 	for _, n := range f.byPID {
-		p := processSeries{Labels{Volume: n.volume, Backend: n.Backend}, n.Role}
+		p := processSeries{operation.Labels{Volume: n.volume, Backend: n.Backend}, n.Role}
 		if n.Role == bpf.Replica {
 			p.Replica = f.ownAddress(n, now.peers)
 		}
@@ -256,39 +188,39 @@ func (f *replicaFollower) sendEvents(send func(prometheus.Metric)) error {
 		return err
 	}
 	name := f.wire.name
-	send(collector.Counter(Resyncs, float64(events[bpf.EventResync]), name))
-	send(collector.Counter(Unmatched, float64(events[bpf.EventUnmatched]), name))
+	send(collector.Counter(operation.Resyncs, float64(events[bpf.EventResync]), name))
+	send(collector.Counter(operation.Unmatched, float64(events[bpf.EventUnmatched]), name))
 	send(collector.Counter(replicaUnrecognised, float64(events[bpf.EventUnrecognised]), name))
 	send(collector.Counter(replicaOverlaps, float64(events[bpf.EventOverlap]), name))
-	send(collector.Counter(Overflow, float64(events[bpf.EventOtherPeer]+f.overflow), name))
+	send(collector.Counter(operation.LabelOverflow, float64(events[bpf.EventOtherPeer]+f.overflow), name))
 	send(collector.Counter(replicaProblems, float64(f.problems), name))
-	send(collector.Counter(Refused, float64(f.refused), name))
+	send(collector.Counter(operation.ProcessesRefused, float64(f.refused), name))
 	for event, reason := range losses {
-		send(collector.Counter(Lost, float64(events[event]), name, reason))
+		send(collector.Counter(operation.Lost, float64(events[event]), name, reason))
 	}
-	send(collector.Counter(Lost, float64(f.resynced), name, "resync"))
-	send(collector.Counter(Lost, float64(f.expired), name, "write_unfinished"))
-	send(collector.Counter(Lost, float64(f.lookErrors), name, "look_failed"))
-	send(collector.Counter(Lost, float64(f.unwatched), name, "sockets_full"))
+	send(collector.Counter(operation.Lost, float64(f.resynced), name, "resync"))
+	send(collector.Counter(operation.Lost, float64(f.expired), name, "write_unfinished"))
+	send(collector.Counter(operation.Lost, float64(f.lookErrors), name, "look_failed"))
+	send(collector.Counter(operation.Lost, float64(f.unwatched), name, "sockets_full"))
 	return nil
 }
 
 // sendInfo reports the processes on this node.
 func (f *replicaFollower) sendInfo(send func(prometheus.Metric), peers map[uint32]bpf.PeerKey) {
 	processes := map[[2]string]int{}
-	sent := map[Labels]bool{}
+	sent := map[operation.Labels]bool{}
 	for _, n := range f.byPID {
 		processes[[2]string{n.Backend, roleName(n.Role)}]++
 		if n.Role != bpf.Replica || n.volume != n.Volume {
 			continue
 		}
 		// Two processes of one name can only be one that replaces the other.
-		l := Labels{n.volume, f.ownAddress(n, peers), n.Backend}
+		l := operation.Labels{Volume: n.volume, Replica: f.ownAddress(n, peers), Backend: n.Backend}
 		if l.Replica == "" || sent[l] {
 			continue
 		}
 		sent[l] = true
-		send(collector.Gauge(Info, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, untrusted.Path(n.Directory), n.device))
+		send(collector.Gauge(operation.ReplicaInfo, 1, l.Volume, l.Replica, l.Backend, f.options.Node, n.Instance, untrusted.Path(n.Directory), n.device))
 	}
 	for key, count := range processes {
 		send(collector.Gauge(replicaProcesses, float64(count), key[0], key[1]))
@@ -306,25 +238,8 @@ func (f *replicaFollower) ownAddress(n *followedProcess, peers map[uint32]bpf.Pe
 	}
 	for number, key := range peers {
 		if key.Slot == n.slot {
-			return f.labels(n, bpf.ViewService, number, peers).Replica
+			return f.labels(n, operation.ViewService, number, peers).Replica
 		}
 	}
 	return ""
 }
-
-// ViewTarget is the view of a target in user space. The kernel side of replicas has no such view: like ViewPath, it is
-// beyond the numbers of enum view, for the collectors of the package fabric. Rules take an engine's own view, the frontend, for what an engine
-// does: that may be another process behind this one, and with some engines (Mayastor) a replica's target cannot be
-// distinguished from a volume's.
-const ViewTarget = bpf.View(101)
-
-// ViewPath is the initiator's view of a volume's target, on one path.
-const ViewPath = bpf.View(100)
-
-// OldestOf are the ages of the oldest operations without an answer, by view.
-var OldestOf = map[bpf.View]*prometheus.Desc{
-	bpf.ViewRequest: requestOldest, bpf.ViewService: serviceOldest, bpf.ViewFrontend: frontendOldest, ViewPath: pathOldest, ViewTarget: targetOldest,
-}
-
-// pathLabelNames are the labels of a path's series.
-var pathLabelNames = []string{"volume", "path", "backend"}

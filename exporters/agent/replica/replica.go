@@ -15,6 +15,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 	"github.com/plumbline/plumbline/exporters/exporterkit"
@@ -24,9 +25,6 @@ const (
 	// scanInterval is how often all processes are scanned. New ones are seen at once by a process event from the
 	// kernel; this is for those that a process event missed.
 	scanInterval = 10 * time.Second
-	// Retention is how long the series of a replica without a connection, or of a
-	// volume without a process, stay: long enough for the last values to be scraped.
-	Retention = 10 * time.Minute
 	// maxLogged bounds the lines of the log about processes between two scans.
 	maxLogged = 16
 )
@@ -59,9 +57,10 @@ func newReplica(o collector.Options, wires ...replicaWire) *replicaCollector {
 			overflowed: map[uint32]bool{},
 			cpu:        map[processSeries]threadCPU{},
 			volumes:    map[string]bool{},
-			totals:     NewTotals(),
+			totals:     operation.NewTotals(),
+			acks:       map[operation.Labels]bpf.Acks{},
 			idle:       map[uint32]time.Time{},
-			lastSeen:   map[Labels]time.Time{},
+			lastSeen:   map[operation.Labels]time.Time{},
 		})
 	}
 	return c
@@ -177,13 +176,14 @@ type replicaFollower struct {
 	cpu map[processSeries]threadCPU
 	// volumes are the values of the label volume in use.
 	volumes map[string]bool
-	// totals are the counts of connections and processes that are gone.
-	totals *Totals
+	// totals and acks are the counts of connections and processes that are gone.
+	totals *operation.Totals
+	acks   map[operation.Labels]bpf.Acks
 	// peers are those that the latest sweep has seen, by number.
 	peers map[uint32]bpf.PeerKey
 	// idle is since when a peer has no connection.
 	idle     map[uint32]time.Time
-	lastSeen map[Labels]time.Time
+	lastSeen map[operation.Labels]time.Time
 	// overflowed are the peers counted under "other" because there are too many names already.
 	overflowed map[uint32]bool
 	// sockets are those of followed processes that carry operations, by inode number.
@@ -196,7 +196,7 @@ type replicaFollower struct {
 	problems   uint64 // processes that could not be followed
 	refused    uint64 // processes that are not root's
 	overflow   uint64 // processes counted under volume "other", connections under replica "other"
-	operations OperationsSeen
+	operations operation.Seen
 	resynced   uint64 // operations void because their answer went by unseen
 	expired    uint64 // writes whose end was not seen
 	lookErrors uint64 // looks at the sockets that failed
@@ -403,7 +403,7 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 	}
 	f.slot++
 	n := &followedProcess{replicaProcess: *p, pid: pid, start: start, slot: f.slot, volume: f.volumeLabel(p.Volume)}
-	f.lastSeen[Labels{Volume: n.volume, Backend: n.Backend}] = time.Now()
+	f.lastSeen[operation.Labels{Volume: n.volume, Backend: n.Backend}] = time.Now()
 	process := bpf.Process{Slot: n.slot, Role: uint8(p.Role)}
 	if p.UnseenFrontend {
 		process.UnseenFrontend = 1
@@ -458,7 +458,7 @@ func (f *replicaFollower) need() replicaNeed {
 }
 
 func (f *replicaFollower) volumeLabel(volume string) string {
-	if !f.volumes[volume] && len(f.volumes) >= MaxVolumes {
+	if !f.volumes[volume] && len(f.volumes) >= operation.MaxVolumes {
 		f.overflow++
 		return "other"
 	}

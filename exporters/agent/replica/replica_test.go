@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/rig"
 )
 
@@ -44,19 +44,19 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 	r := m.Settled()
 	got := countsOf(r, v)
 	want := map[string]uint64{
-		replicatest.FrontendMetric + "  write": writes + large,
-		replicatest.FrontendMetric + "  read":  reads + large,
-		replicatest.FrontendMetric + "  unmap": unmaps,
+		operationtest.FrontendMetric + "  write": writes + large,
+		operationtest.FrontendMetric + "  read":  reads + large,
+		operationtest.FrontendMetric + "  unmap": unmaps,
 	}
 	var requested, served uint64
 	for _, tested := range v.Replicas {
 		a := " " + tested.Address
-		want[replicatest.RequestMetric+a+" write"], want[replicatest.ServiceMetric+a+" write"] = writes+large, writes+large
-		want[replicatest.RequestMetric+a+" unmap"], want[replicatest.ServiceMetric+a+" unmap"] = unmaps, unmaps
+		want[operationtest.RequestMetric+a+" write"], want[operationtest.ServiceMetric+a+" write"] = writes+large, writes+large
+		want[operationtest.RequestMetric+a+" unmap"], want[operationtest.ServiceMetric+a+" unmap"] = unmaps, unmaps
 		// Reads go to one replica each: only the total is given.
-		requested += got[replicatest.RequestMetric+a+" read"]
-		served += got[replicatest.ServiceMetric+a+" read"]
-		want[replicatest.RequestMetric+a+" read"], want[replicatest.ServiceMetric+a+" read"] = got[replicatest.RequestMetric+a+" read"], got[replicatest.RequestMetric+a+" read"]
+		requested += got[operationtest.RequestMetric+a+" read"]
+		served += got[operationtest.ServiceMetric+a+" read"]
+		want[operationtest.RequestMetric+a+" read"], want[operationtest.ServiceMetric+a+" read"] = got[operationtest.RequestMetric+a+" read"], got[operationtest.RequestMetric+a+" read"]
 	}
 	diffCounts(t, got, want)
 	if requested != reads+large || served != reads+large {
@@ -64,10 +64,10 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 	}
 	r.Clean(t)
 	for name, copies := range map[string]float64{"plumbline_replica_request_bytes_total": 3, "plumbline_replica_service_bytes_total": 3, "plumbline_volume_frontend_bytes_total": 1} {
-		if got, want := r.Value(name, replicatest.Match{"op": "write"}), copies*(writes*block+large*big); got != want {
+		if got, want := r.Value(name, operationtest.Match{"op": "write"}), copies*(writes*block+large*big); got != want {
 			t.Errorf("%s of writes: %v, want %v", name, got, want)
 		}
-		if got, want := r.Value(name, replicatest.Match{"op": "read"}), float64(reads*block+large*big); got != want {
+		if got, want := r.Value(name, operationtest.Match{"op": "read"}), float64(reads*block+large*big); got != want {
 			t.Errorf("%s of reads: %v, want %v", name, got, want)
 		}
 	}
@@ -78,15 +78,15 @@ func testReplicaCounts(t *testing.T, change ...func(*replicaWire)) {
 		t.Errorf("%v connections to replicas, want two to each", got)
 	}
 	for _, tested := range v.Replicas {
-		rtt := r.Sum(replicatest.RequestMetric, replicatest.Match{"address": tested.Address, "op": "write"}) / (writes + large)
-		service := r.Sum(replicatest.ServiceMetric, replicatest.Match{"address": tested.Address, "op": "write"}) / (writes + large)
+		rtt := r.Sum(operationtest.RequestMetric, operationtest.Match{"address": tested.Address, "op": "write"}) / (writes + large)
+		service := r.Sum(operationtest.ServiceMetric, operationtest.Match{"address": tested.Address, "op": "write"}) / (writes + large)
 		t.Logf("%s: write round trip %.0f us, service %.0f us", tested.Address, rtt*1e6, service*1e6)
 		if service >= rtt {
 			t.Errorf("%s: service takes %v s of a round trip of %v s", tested.Address, service, rtt)
 		}
-		if got := r.Value("plumbline_replica_info", replicatest.Match{"address": tested.Address, "replica": tested.Name, "directory": tested.Dir}); got != 1 {
+		if got := r.Value("plumbline_replica_info", operationtest.Match{"address": tested.Address, "replica": tested.Name, "directory": tested.Dir}); got != 1 {
 			t.Errorf("no information about %s", tested.Address)
 		}
 	}
-	t.Logf("frontend write %.0f us", r.Sum(replicatest.FrontendMetric, replicatest.Match{"op": "write"})/(writes+large)*1e6)
+	t.Logf("frontend write %.0f us", r.Sum(operationtest.FrontendMetric, operationtest.Match{"op": "write"})/(writes+large)*1e6)
 }

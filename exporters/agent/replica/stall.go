@@ -2,6 +2,7 @@ package replica
 
 import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 )
 
 // What is stalled is seen by looking, once a second: no tracepoint fires for a process that does not read its socket,
@@ -10,7 +11,7 @@ import (
 // watchedSocket is a data connection's socket as the latest looks found it.
 type watchedSocket struct {
 	slot       uint32
-	view       bpf.View
+	view       operation.View
 	peer       uint32
 	connection uint32 // its number in the kernel's maps; 0 if no message was seen on it
 	tcp        bool
@@ -77,7 +78,7 @@ func (w *watchedSocket) lookHalfway(s *bpf.SocketState, c *bpf.Connection, stopp
 // count compares the bytes that the programs saw with those that the kernel moved.
 func (w *watchedSocket) count(s *bpf.SocketState, c *bpf.Connection, now uint64) {
 	offset := s.Read - c.Rx.Moved
-	if w.view != bpf.ViewRequest {
+	if w.view != operation.ViewRequest {
 		offset = s.Written - c.Tx.Moved
 		if s.Unsent > 0 && w.known && offset != w.offset {
 			return // a write may be under way that waits for the other end

@@ -21,8 +21,9 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -39,7 +40,7 @@ const (
 )
 
 // stallsOver reports whether nothing is old, unread or stopped.
-func stallsOver(r replicatest.Reading) bool {
+func stallsOver(r operationtest.Reading) bool {
 	for _, name := range []string{oldestRequest, oldestService, oldestFrontend} {
 		if r.Value(name, nil) > 1 {
 			return false
@@ -107,19 +108,19 @@ func TestReplicaEngineStopped(t *testing.T) {
 	// Sent for sure after the stop: nobody reads it.
 	late := make(chan error, 1)
 	go func() { late <- v.Write(rig.VolumeSize-8192, 8192) }()
-	engine := replicatest.Match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}
-	r := m.Eventually("the stop of the engine shows", func(r replicatest.Reading) bool {
-		return r.Value(oldestFrontend, replicatest.Match{"volume": v.Name}) > 2 && r.Value(unreadFrontend, nil) >= 8192 && r.Value(stoppedMetric, engine) > 1
+	engine := operationtest.Match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}
+	r := m.Eventually("the stop of the engine shows", func(r operationtest.Reading) bool {
+		return r.Value(oldestFrontend, operationtest.Match{"volume": v.Name}) > 2 && r.Value(unreadFrontend, nil) >= 8192 && r.Value(stoppedMetric, engine) > 1
 	})
 	t.Logf("after %v: frontend oldest %v s, %v bytes unread, stopped %v s", time.Since(at), r.Value(oldestFrontend, nil), r.Value(unreadFrontend, nil), r.Value(stoppedMetric, engine))
-	m.Eventually("the replicas are not blamed", func(r replicatest.Reading) bool {
-		return r.Value(oldestRequest, nil)+r.Value(oldestService, nil)+r.Value(serviceUnread, nil) == 0 && r.Value(stoppedMetric, replicatest.Match{"role": "replica"}) == 0
+	m.Eventually("the replicas are not blamed", func(r operationtest.Reading) bool {
+		return r.Value(oldestRequest, nil)+r.Value(oldestService, nil)+r.Value(serviceUnread, nil) == 0 && r.Value(stoppedMetric, operationtest.Match{"role": "replica"}) == 0
 	})
 	// Hours later it is still the same.
 	const hours = 5 * time.Hour
 	lost := m.lost()
 	m.ahead.Store(uint64(hours))
-	m.Eventually("the stall lasts", func(r replicatest.Reading) bool {
+	m.Eventually("the stall lasts", func(r operationtest.Reading) bool {
 		return r.Value(oldestFrontend, nil) > hours.Seconds() && r.Value(stoppedMetric, engine) > hours.Seconds()
 	})
 	m.ahead.Store(0)
@@ -150,8 +151,8 @@ func TestReplicaEngineStoppedBefore(t *testing.T) {
 	late := make(chan error, 1)
 	go func() { late <- v.Write(0, 8192) }()
 	m := startReplicaCollector(t, v)
-	m.Eventually("the stop of the engine shows", func(r replicatest.Reading) bool {
-		return r.Value(oldestFrontend, nil) > 1 && r.Value(unreadFrontend, nil) >= 8192 && r.Value(stoppedMetric, replicatest.Match{"role": "engine"}) > 1
+	m.Eventually("the stop of the engine shows", func(r operationtest.Reading) bool {
+		return r.Value(oldestFrontend, nil) > 1 && r.Value(unreadFrontend, nil) >= 8192 && r.Value(stoppedMetric, operationtest.Match{"role": "engine"}) > 1
 	})
 	resume(t, v.Process)
 	if err := <-late; err != nil {
@@ -171,19 +172,19 @@ func TestReplicaOneStopped(t *testing.T) {
 	slow := v.Replicas[1]
 	stop := v.background(4)
 	// Of each process by itself, not of the pod that they share on a real node.
-	m.Eventually("the CPU time of the engine and of each replica shows", func(r replicatest.Reading) bool {
-		shown := r.Value(processCPUMetric, replicatest.Match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}) > 0
+	m.Eventually("the CPU time of the engine and of each replica shows", func(r operationtest.Reading) bool {
+		shown := r.Value(processCPUMetric, operationtest.Match{"volume": v.Name, "role": "engine", "address": "", "node": "here"}) > 0
 		for _, a := range v.Addresses {
-			shown = shown && r.Value(processCPUMetric, replicatest.Match{"volume": v.Name, "role": "replica", "address": a}) > 0
+			shown = shown && r.Value(processCPUMetric, operationtest.Match{"volume": v.Name, "role": "replica", "address": a}) > 0
 		}
 		return shown && r.Value("plumbline_storage_process_runqueue_seconds_total", nil) > 0
 	})
 	halt(t, slow.Process)
-	is := replicatest.Match{"address": slow.Address}
-	m.Eventually("the stopped replica shows", func(r replicatest.Reading) bool {
+	is := operationtest.Match{"address": slow.Address}
+	m.Eventually("the stopped replica shows", func(r operationtest.Reading) bool {
 		return r.Value(oldestRequest, is) > 2 && r.Value(oldestService, is) > 1 && r.Value(serviceUnread, is) > 0 && r.Value(stoppedMetric, is) > 1
 	})
-	m.Eventually("the others are not blamed", func(r replicatest.Reading) bool {
+	m.Eventually("the others are not blamed", func(r operationtest.Reading) bool {
 		for _, name := range []string{oldestRequest, oldestService, serviceUnread, stoppedMetric} {
 			others := r.Value(name, nil) - r.Value(name, is)
 			if others > 1 { // a ping may be under way
@@ -195,7 +196,7 @@ func TestReplicaOneStopped(t *testing.T) {
 	const hours = 5 * time.Hour
 	lost := m.lost()
 	m.ahead.Store(uint64(hours))
-	m.Eventually("the stall lasts", func(r replicatest.Reading) bool {
+	m.Eventually("the stall lasts", func(r operationtest.Reading) bool {
 		return r.Value(oldestRequest, is) > hours.Seconds() && r.Value(oldestService, is) > hours.Seconds() && r.Value(oldestFrontend, nil) > hours.Seconds()
 	})
 	m.ahead.Store(0)
@@ -231,19 +232,19 @@ func TestReplicaDiskHangs(t *testing.T) {
 	t.Cleanup(disk.Release) // before anything that waits for the replica's end
 	disk.Hang()
 	stop := v.background(2)
-	is := replicatest.Match{"address": r.Address}
+	is := operationtest.Match{"address": r.Address}
 	for range 100 {
 		m.Read() // none waits for the disk
 	}
-	m.Eventually("the hung disk shows", func(r replicatest.Reading) bool {
+	m.Eventually("the hung disk shows", func(r operationtest.Reading) bool {
 		return r.Value(oldestService, is) > 2 && r.Value(oldestRequest, is) > 2
 	})
 	const hours = 5 * time.Hour
 	lost := m.lost()
 	m.ahead.Store(uint64(hours))
-	m.Eventually("the stall lasts", func(r replicatest.Reading) bool { return r.Value(oldestService, is) > hours.Seconds() })
-	m.Eventually("the other replica is not blamed", func(r replicatest.Reading) bool { // a ping may be under way
-		return r.Value(oldestService, replicatest.Match{"address": v.Addresses[0]}) <= 1
+	m.Eventually("the stall lasts", func(r operationtest.Reading) bool { return r.Value(oldestService, is) > hours.Seconds() })
+	m.Eventually("the other replica is not blamed", func(r operationtest.Reading) bool { // a ping may be under way
+		return r.Value(oldestService, operationtest.Match{"address": v.Addresses[0]}) <= 1
 	})
 	m.ahead.Store(0)
 	disk.Release()
@@ -339,7 +340,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	m.ahead.Store(uint64(5 * time.Hour))
 	m.looks(missedLooks + 2)
 	r := m.Read()
-	if got, lost := inflight(), r.Value("plumbline_replica_lost_total", replicatest.Match{"reason": "resync"}); got != 1 || lost != 1 {
+	if got, lost := inflight(), r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "resync"}); got != 1 || lost != 1 {
 		t.Errorf("%v operations under way and %v answered unseen, want one of each", got, lost)
 	}
 	if got := r.Value(oldestService, nil); got < (5 * time.Hour).Seconds() {
@@ -350,7 +351,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	receive(t, hung, answer(2))
 	exchange(client, server, 3)
 	r = m.Read()
-	if got := r.Count(replicatest.ServiceMetric, nil); got != 5 {
+	if got := r.Count(operationtest.ServiceMetric, nil); got != 5 {
 		t.Errorf("%d operations counted, want 5", got)
 	}
 	if got := inflight() + r.Value("plumbline_replica_unmatched_total", nil) + r.Value("plumbline_replica_resyncs_total", nil); got != 0 {
@@ -387,7 +388,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 		{"first met within a call", [][]step{every(1, 1, step{written: 5100, moved: 1000}), every(2, 200, step{written: 5100, moved: 1100})}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &watchedSocket{tcp: true, view: bpf.ViewService}
+			w := &watchedSocket{tcp: true, view: operation.ViewService}
 			connection := &bpf.Connection{Id: 3}
 			for _, steps := range c.steps {
 				for _, s := range steps {
@@ -408,13 +409,13 @@ func TestReplicaDiskHangsForGood(t *testing.T) {
 	testkit.NeedRoot(t)
 	collectortest.OwnMounts(t)
 	v, r, disk, m := volumeOnSlowDisk(t, "8")
-	is, other := replicatest.Match{"address": r.Address}, replicatest.Match{"address": v.Addresses[0], "op": "write"}
+	is, other := operationtest.Match{"address": r.Address}, operationtest.Match{"address": v.Addresses[0], "op": "write"}
 	t.Cleanup(disk.Release)
 	disk.Hang()
 	stop := v.background(2)
-	before := m.Eventually("the hung disk shows", func(r replicatest.Reading) bool { return r.Value(oldestService, is) > 2 })
-	m.Eventually("the volume goes on without the replica", func(r replicatest.Reading) bool {
-		return r.Count(replicatest.RequestMetric, other) > before.Count(replicatest.RequestMetric, other)+100 && r.Value(oldestFrontend, nil) < 1 &&
+	before := m.Eventually("the hung disk shows", func(r operationtest.Reading) bool { return r.Value(oldestService, is) > 2 })
+	m.Eventually("the volume goes on without the replica", func(r operationtest.Reading) bool {
+		return r.Count(operationtest.RequestMetric, other) > before.Count(operationtest.RequestMetric, other)+100 && r.Value(oldestFrontend, nil) < 1 &&
 			r.Value(oldestService, is) > before.Value(oldestService, is)+2
 	})
 	stop()
@@ -437,7 +438,7 @@ func TestReplicaGoneUnread(t *testing.T) {
 		t.Fatalf("%v requests under way, want 1", got)
 	}
 	_ = server.Close()
-	m.Eventually("the request is over", func(r replicatest.Reading) bool {
+	m.Eventually("the request is over", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_request_unanswered_total", nil) == 1 && r.Value("plumbline_replica_requests_in_flight", nil) == 0
 	})
 }
@@ -513,7 +514,7 @@ func TestReplicaDirectoryHangs(t *testing.T) {
 	}
 	hanging(1)
 	for range 100 {
-		if got := m.Read().Value("plumbline_replica_info", replicatest.Match{"volume": name, "device": ""}); got != 1 {
+		if got := m.Read().Value("plumbline_replica_info", operationtest.Match{"volume": name, "device": ""}); got != 1 {
 			t.Fatal("no information about the replica whose directory hangs")
 		}
 	}
@@ -560,13 +561,13 @@ func TestReplicaFrozen(t *testing.T) {
 			})
 			set("cgroup.procs", fmt.Sprint(frozen.Process.PID()))
 			set(c.file, c.freeze)
-			is := replicatest.Match{"address": frozen.Address, "role": "replica", "backend": "longhorn-v1"}
-			m.Eventually("the frozen replica shows", func(r replicatest.Reading) bool { return r.Value(stoppedMetric, is) > 1 })
-			if got := m.Read().Value(stoppedMetric, replicatest.Match{"role": "engine"}); got != 0 {
+			is := operationtest.Match{"address": frozen.Address, "role": "replica", "backend": "longhorn-v1"}
+			m.Eventually("the frozen replica shows", func(r operationtest.Reading) bool { return r.Value(stoppedMetric, is) > 1 })
+			if got := m.Read().Value(stoppedMetric, operationtest.Match{"role": "engine"}); got != 0 {
 				t.Errorf("the engine is stopped for %v s", got)
 			}
 			set(c.file, c.thaw)
-			m.Eventually("it runs again", func(r replicatest.Reading) bool { return r.Value(stoppedMetric, nil) == 0 })
+			m.Eventually("it runs again", func(r operationtest.Reading) bool { return r.Value(stoppedMetric, nil) == 0 })
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -156,7 +156,7 @@ func TestReplicaSplitAnywhereService(t *testing.T) {
 			}
 			r := m.Read()
 			r.Clean(t)
-			if got := r.Count(replicatest.ServiceMetric, nil); got != uint64(rounds*operations) {
+			if got := r.Count(operationtest.ServiceMetric, nil); got != uint64(rounds*operations) {
 				t.Errorf("%d operations counted, want %d", got, rounds*operations)
 			}
 		})
@@ -187,7 +187,7 @@ func TestReplicaSplitAnywhereRequest(t *testing.T) {
 			}
 			r := m.Read()
 			r.Clean(t)
-			if got := r.Count(replicatest.RequestMetric, nil); got != uint64(rounds*(operations+1)) {
+			if got := r.Count(operationtest.RequestMetric, nil); got != uint64(rounds*(operations+1)) {
 				t.Errorf("%d operations counted, want %d", got, rounds*(operations+1))
 			}
 		})
@@ -229,7 +229,7 @@ func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 	r := m.Read()
 	for k, port := range ports {
 		name := fmt.Sprintf("127.0.0.1:%d", port-1)
-		if got := r.Value("plumbline_replica_last_ack_total", replicatest.Match{"address": name, "backend": "jiva"}); got != want[k] {
+		if got := r.Value("plumbline_replica_last_ack_total", operationtest.Match{"address": name, "backend": "jiva"}); got != want[k] {
 			t.Errorf("replica %s was last %v times, want %v", name, got, want[k])
 		}
 	}

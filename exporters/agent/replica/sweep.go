@@ -5,24 +5,22 @@ import (
 	"time"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 )
 
-// Now is what is going on at this moment.
-type Now struct {
-	peers       map[uint32]bpf.PeerKey
-	Connections map[ViewLabels]int
-	Inflight    map[ViewLabels]int
-	// Oldest is the age of the oldest operation without an answer, in seconds.
-	Oldest map[ViewLabels]float64
+// replicaGauges are what is going on at this moment.
+type replicaGauges struct {
+	operation.Gauges
+	peers map[uint32]bpf.PeerKey
 	// stalls is what lies unread, by what the latest look found.
-	stalls map[ViewLabels]stall
+	stalls map[operation.ViewLabels]stall
 }
 
 // sweep frees what broken connections and gone peers have left in the kernel's maps, and returns what is left. It reads
 // only these maps. looked is true if a look has just left its view of the sockets: only looks let doubts grow. The
 // order of the copies matters: an operation in the first has its connection in the second, unless that was renumbered
 // or closed in between.
-func (f *replicaFollower) sweep(now time.Time, looked bool) (*Now, error) {
+func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaGauges, error) {
 	inflight, err := readReplicaMap[bpf.OperationKey, bpf.Operation](f.kernel, "inflight")
 	if err != nil {
 		return nil, err
@@ -36,12 +34,7 @@ func (f *replicaFollower) sweep(now time.Time, looked bool) (*Now, error) {
 		return nil, err
 	}
 	f.peers = peers
-	result := &Now{
-		peers:       peers,
-		Connections: map[ViewLabels]int{},
-		Inflight:    map[ViewLabels]int{},
-		Oldest:      map[ViewLabels]float64{},
-	}
+	result := &replicaGauges{Gauges: operation.NewGauges(), peers: peers}
 	clock := f.clock()
 	if looked {
 		f.doubtAnswers(inflight, connections, clock)
@@ -70,7 +63,7 @@ type sweptConnections struct {
 
 // sweepConnections forgets the broken connections and counts the others. Those that are closed
 // a look finds.
-func (f *replicaFollower) sweepConnections(connections map[uint64]bpf.Connection, result *Now, now time.Time) (sweptConnections, error) {
+func (f *replicaFollower) sweepConnections(connections map[uint64]bpf.Connection, result *replicaGauges, now time.Time) (sweptConnections, error) {
 	seen := sweptConnections{map[uint32]uint64{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]map[uint32]bool{}}
 	var errs []error
 	for inode, c := range connections {
@@ -83,14 +76,14 @@ func (f *replicaFollower) sweepConnections(connections map[uint64]bpf.Connection
 		}
 		seen.alive[c.Id] = inode
 		seen.peers[c.Peer] = true
-		view := bpf.View(c.View)
-		if view == bpf.ViewRequest {
+		view := operation.View(c.View)
+		if view == operation.ViewRequest {
 			if seen.replicas[c.Slot] == nil {
 				seen.replicas[c.Slot] = map[uint32]bool{}
 			}
 			seen.replicas[c.Slot][c.Peer] = true
 		}
-		l := ViewLabels{f.labels(n, view, c.Peer, result.peers), view}
+		l := operation.ViewLabels{Labels: f.labels(n, view, c.Peer, result.peers), View: view}
 		result.Connections[l]++
 		f.lastSeen[l.Labels] = now
 	}
@@ -98,7 +91,7 @@ func (f *replicaFollower) sweepConnections(connections map[uint64]bpf.Connection
 }
 
 // sweepInflight counts the operations under way and frees those that will never end.
-func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operation, seen sweptConnections, result *Now, clock uint64) error {
+func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operation, seen sweptConnections, result *replicaGauges, clock uint64) error {
 	var errs []error
 	for key, o := range inflight {
 		n := f.bySlot[o.Slot]
@@ -107,7 +100,7 @@ func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operat
 			errs = append(errs, err)
 			continue
 		}
-		l := ViewLabels{f.labels(n, bpf.View(o.View), o.Peer, result.peers), bpf.View(o.View)}
+		l := operation.ViewLabels{Labels: f.labels(n, operation.View(o.View), o.Peer, result.peers), View: operation.View(o.View)}
 		inode, alive := seen.alive[key.Connection]
 		w := f.sockets[inode]
 		if w != nil && w.connection != key.Connection {
@@ -115,7 +108,7 @@ func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operat
 		}
 		if alive && !f.answeredUnseen(key, &o, w) {
 			result.Inflight[l]++
-			if o.View != uint8(bpf.ViewRequest) || !f.heldByEngine(inode, key.Id) {
+			if o.View != uint8(operation.ViewRequest) || !f.heldByEngine(inode, key.Id) {
 				age := clock - min(clock, o.Start)
 				result.Oldest[l] = max(result.Oldest[l], float64(age)/1e9)
 				if age >= tracingLate {
@@ -143,7 +136,7 @@ func (f *replicaFollower) sweepInflight(inflight map[bpf.OperationKey]bpf.Operat
 func (f *replicaFollower) countPeers(seen sweptConnections, now time.Time) error {
 	var errs []error
 	for slot, n := range f.bySlot {
-		f.lastSeen[Labels{Volume: n.volume, Backend: n.Backend}] = now
+		f.lastSeen[operation.Labels{Volume: n.volume, Backend: n.Backend}] = now
 		if !n.UnseenFrontend || n.peers == uint32(len(seen.replicas[slot])) {
 			continue
 		}
@@ -166,7 +159,7 @@ func (f *replicaFollower) expireWrites(inflight map[bpf.OperationKey]bpf.Operati
 	}
 	var errs []error
 	for key, w := range writes {
-		if f.bySlot[key.Slot] != nil && (int64(clock-w.Start) < int64(Retention) || underWay[key]) {
+		if f.bySlot[key.Slot] != nil && (int64(clock-w.Start) < int64(operation.Retention) || underWay[key]) {
 			continue
 		}
 		was, err := f.kernel.deleteFrom("writes", key)
@@ -190,13 +183,13 @@ func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]bpf.PeerKe
 		if !known {
 			f.idle[number] = now
 		}
-		if !known || now.Sub(since) < Retention {
+		if !known || now.Sub(since) < operation.Retention {
 			continue
 		}
 		delete(f.idle, number)
 		delete(f.overflowed, number)
-		for view := range bpf.ViewFrontend {
-			for op := range bpf.Ops {
+		for view := range operation.ViewFrontend {
+			for op := range operation.Ops {
 				_, err := f.kernel.deleteFrom("latencies", bpf.LatencyKey{Slot: key.Slot, Peer: number, View: uint8(view), Op: uint8(op)})
 				errs = append(errs, err)
 			}
@@ -212,11 +205,12 @@ func (f *replicaFollower) expirePeers(now time.Time, peers map[uint32]bpf.PeerKe
 // expireTotals forgets the counts of replicas and volumes that are gone for long.
 func (f *replicaFollower) expireTotals(now time.Time) {
 	for labels, seen := range f.lastSeen {
-		if now.Sub(seen) < Retention {
+		if now.Sub(seen) < operation.Retention {
 			continue
 		}
 		delete(f.lastSeen, labels)
 		f.totals.Forget(labels)
+		delete(f.acks, labels)
 		if labels.Replica == "" {
 			delete(f.volumes, labels.Volume)
 		}
@@ -238,14 +232,14 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 	}
 	for key, l := range live.latencies {
 		if key.Slot == n.slot {
-			view := bpf.View(key.View)
-			f.totals.AddLatency(LatencyLabels{f.labels(n, view, key.Peer, peers), view, bpf.Ops[key.Op]}, &l, now)
+			view := operation.View(key.View)
+			f.totals.AddLatency(operation.LatencyLabels{Labels: f.labels(n, view, key.Peer, peers), View: view, Op: operation.Ops[key.Op]}, &l, now)
 			remove("latencies", key)
 		}
 	}
 	for key, a := range live.acks {
 		if key.Slot == n.slot {
-			f.totals.addAcks(f.labels(n, bpf.ViewRequest, key.Peer, peers), a)
+			addAcks(f.acks, f.labels(n, operation.ViewRequest, key.Peer, peers), a)
 			remove("last_acks", key)
 		}
 	}
@@ -260,8 +254,8 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 	errs = append(errs, err)
 	for key, o := range inflight {
 		if o.Slot == n.slot && remove("inflight", key) {
-			view := bpf.View(o.View)
-			f.totals.Unanswered[ViewLabels{f.labels(n, view, o.Peer, peers), view}]++
+			view := operation.View(o.View)
+			f.totals.Unanswered[operation.ViewLabels{Labels: f.labels(n, view, o.Peer, peers), View: view}]++
 			f.reportUnanswered(key.Id, &o, peers, f.clock())
 		}
 	}
@@ -274,7 +268,7 @@ func (f *replicaFollower) retire(n *followedProcess) error {
 	}
 	for number, key := range peers {
 		if key.Slot == n.slot {
-			f.lastSeen[f.labels(n, bpf.ViewRequest, number, peers)] = now
+			f.lastSeen[f.labels(n, operation.ViewRequest, number, peers)] = now
 			delete(f.idle, number)
 			delete(f.overflowed, number)
 			remove("peers", key)

@@ -1,126 +1,14 @@
 package replica
 
 import (
-	"errors"
+	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
-	"github.com/plumbline/plumbline/exporters/agent/collector"
-	"github.com/plumbline/plumbline/exporters/agent/nativehist"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 )
-
-// Labels name one replica of a volume. Replica is the control address by which
-// engines name it, the same on both nodes; it is empty for the volume itself.
-type Labels struct {
-	Volume, Replica, Backend string
-}
-
-// LatencyLabels name one histogram.
-type LatencyLabels struct {
-	Labels
-	View bpf.View
-	Op   string
-}
-
-type latencyTotal struct {
-	bpf.Latency
-	Created time.Time
-}
-
-// ViewLabels are the labels of one side's view of a replica.
-type ViewLabels struct {
-	Labels
-	View bpf.View
-}
-
-// Totals are counts by label.
-type Totals struct {
-	Latencies  map[LatencyLabels]*latencyTotal
-	acks       map[Labels]bpf.Acks
-	Unanswered map[ViewLabels]uint64
-}
-
-// NewTotals returns totals of nothing.
-func NewTotals() *Totals {
-	return &Totals{
-		Latencies:  map[LatencyLabels]*latencyTotal{},
-		acks:       map[Labels]bpf.Acks{},
-		Unanswered: map[ViewLabels]uint64{},
-	}
-}
-
-// Copy returns a copy that shares nothing.
-func (t *Totals) Copy() *Totals {
-	n := NewTotals()
-	for k, v := range t.Latencies {
-		sum := *v
-		n.Latencies[k] = &sum
-	}
-	for k, v := range t.acks {
-		n.acks[k] = v
-	}
-	for k, v := range t.Unanswered {
-		n.Unanswered[k] = v
-	}
-	return n
-}
-
-// AddLatency adds to the latencies of one operation in one view.
-func (t *Totals) AddLatency(labels LatencyLabels, l *bpf.Latency, now time.Time) {
-	sum := t.Latencies[labels]
-	if sum == nil {
-		sum = &latencyTotal{Created: now}
-		t.Latencies[labels] = sum
-	}
-	for i, n := range l.Slots {
-		sum.Slots[i] += n
-	}
-	sum.SumNs += l.SumNs
-	sum.Bytes += l.Bytes
-	sum.Failed += l.Failed
-}
-
-func (t *Totals) addAcks(labels Labels, a bpf.Acks) {
-	sum := t.acks[labels]
-	sum.Last += a.Last
-	sum.WaitNs += a.WaitNs
-	t.acks[labels] = sum
-}
-
-// Forget removes the totals of replicas that the function names.
-func (t *Totals) Forget(labels Labels) {
-	for k := range t.Latencies {
-		if k.Labels == labels {
-			delete(t.Latencies, k)
-		}
-	}
-	delete(t.acks, labels)
-	for view := range Views {
-		delete(t.Unanswered, ViewLabels{labels, view})
-	}
-}
-
-// OperationsSeen counts the operations in all histograms, also in those that are forgotten by now.
-type OperationsSeen struct{ shown, Total uint64 }
-
-// Add takes what the histograms have now. A histogram that is gone took its share of shown along.
-func (o *OperationsSeen) Add(latencies map[LatencyLabels]*latencyTotal) {
-	now := uint64(0)
-	for _, l := range latencies {
-		for _, n := range l.Slots {
-			now += n
-		}
-	}
-	if now > o.shown {
-		o.Total += now - o.shown
-	}
-	o.shown = now
-}
 
 // peerNames returns the address of each peer number.
 func (f *replicaFollower) peerNames() (map[uint32]bpf.PeerKey, error) {
@@ -136,9 +24,9 @@ func (f *replicaFollower) peerNames() (map[uint32]bpf.PeerKey, error) {
 }
 
 // labels names a peer of a followed process.
-func (f *replicaFollower) labels(n *followedProcess, view bpf.View, peer uint32, peers map[uint32]bpf.PeerKey) Labels {
-	l := Labels{Volume: n.volume, Backend: n.Backend}
-	if view == bpf.ViewFrontend {
+func (f *replicaFollower) labels(n *followedProcess, view operation.View, peer uint32, peers map[uint32]bpf.PeerKey) operation.Labels {
+	l := operation.Labels{Volume: n.volume, Backend: n.Backend}
+	if view == operation.ViewFrontend {
 		return l
 	}
 	l.Replica = "other"
@@ -208,20 +96,27 @@ func (f *replicaFollower) live() (l replicaLive, peers map[uint32]bpf.PeerKey, e
 	return l, peers, err
 }
 
+func addAcks(acks map[operation.Labels]bpf.Acks, labels operation.Labels, a bpf.Acks) {
+	sum := acks[labels]
+	sum.Last += a.Last
+	sum.WaitNs += a.WaitNs
+	acks[labels] = sum
+}
+
 // sum returns all counts by label: of what is gone and of what is there.
-func (f *replicaFollower) sum() (*Totals, error) {
+func (f *replicaFollower) sum() (*operation.Totals, map[operation.Labels]bpf.Acks, error) {
 	live, peers, err := f.live()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now := time.Now()
-	name := func(key bpf.LatencyKey) (LatencyLabels, bool) {
+	name := func(key bpf.LatencyKey) (operation.LatencyLabels, bool) {
 		n := f.bySlot[key.Slot]
 		if n == nil {
-			return LatencyLabels{}, false
+			return operation.LatencyLabels{}, false
 		}
-		view := bpf.View(key.View)
-		return LatencyLabels{f.labels(n, view, key.Peer, peers), view, bpf.Ops[key.Op]}, true
+		view := operation.View(key.View)
+		return operation.LatencyLabels{Labels: f.labels(n, view, key.Peer, peers), View: view, Op: operation.Ops[key.Op]}, true
 	}
 	// A histogram keeps the time it was first seen at.
 	for key := range live.latencies {
@@ -232,7 +127,7 @@ func (f *replicaFollower) sum() (*Totals, error) {
 			}
 		}
 	}
-	t := f.totals.Copy()
+	t, acks := f.totals.Copy(), maps.Clone(f.acks)
 	for key, l := range live.latencies {
 		if labels, ok := name(key); ok {
 			t.AddLatency(labels, &l, now)
@@ -240,32 +135,8 @@ func (f *replicaFollower) sum() (*Totals, error) {
 	}
 	for key, a := range live.acks {
 		if n := f.bySlot[key.Slot]; n != nil {
-			t.addAcks(f.labels(n, bpf.ViewRequest, key.Peer, peers), a)
+			addAcks(acks, f.labels(n, operation.ViewRequest, key.Peer, peers), a)
 		}
 	}
-	return t, nil
-}
-
-// Send sends the counts of operations, and of those with these names the bytes, too. The error reports a histogram that
-// cannot be made; the others are sent all the same.
-func (t *Totals) Send(send func(prometheus.Metric), withBytes ...string) error {
-	var errs []error
-	for labels, l := range t.Latencies {
-		d := Views[labels.View]
-		values := labels.Values(labels.View, labels.Op)
-		h, err := nativehist.New(d.duration, l.Slots[:], float64(l.SumNs)/1e9, l.Created, values...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		send(h)
-		send(collector.Counter(d.errors, float64(l.Failed), values...))
-		if slices.Contains(withBytes, labels.Op) {
-			send(collector.Counter(d.bytes, float64(l.Bytes), values...))
-		}
-	}
-	for labels, n := range t.Unanswered {
-		send(collector.Counter(Views[labels.View].unanswered, float64(n), labels.Values(labels.View)...))
-	}
-	return errors.Join(errs...)
+	return t, acks, nil
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 )
 
@@ -33,7 +34,7 @@ func (f *replicaFollower) isFollowed(process uint32) bool {
 
 // reportUnanswered reports an engine's request to a replica that has no answer until now.
 func (f *replicaFollower) reportUnanswered(id uint64, o *bpf.Operation, peers map[uint32]bpf.PeerKey, now uint64) {
-	if bpf.View(o.View) != bpf.ViewRequest || bpf.Ops[o.Op] == "ping" {
+	if operation.View(o.View) != operation.ViewRequest || operation.Ops[o.Op] == "ping" {
 		return
 	}
 	f.options.Tracing.Unanswered(trace.Event{

@@ -11,7 +11,8 @@ import (
 	tracebpf "github.com/plumbline/plumbline/exporters/agent/bpf/trace"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/trace"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
@@ -77,7 +78,7 @@ func TestTraceUnanswered(t *testing.T) {
 		return q
 	}
 	q := reported(sent)
-	if q.Kind != trace.KindOperation || q.ReasonOrView != uint8(bpf.ViewRequest) || bpf.Ops[q.Subtype] != "write" || q.Offset != 4<<12 || q.Size != 4096 ||
+	if q.Kind != trace.KindOperation || q.ReasonOrView != uint8(operation.ViewRequest) || operation.Ops[q.Subtype] != "write" || q.Offset != 4<<12 || q.Size != 4096 ||
 		q.RemotePort != port || q.Start < begin || q.Start > sent {
 		t.Errorf("%+v, sent between %d and %d to port %d", q, begin, sent, port)
 	}
@@ -86,7 +87,7 @@ func TestTraceUnanswered(t *testing.T) {
 	if again := reported(closed); again.Start != q.Start {
 		t.Errorf("another request: %+v", again)
 	}
-	m.Eventually("it is counted", func(r replicatest.Reading) bool {
+	m.Eventually("it is counted", func(r operationtest.Reading) bool {
 		return r.Value("plumbline_replica_request_unanswered_total", nil) == 1
 	})
 }

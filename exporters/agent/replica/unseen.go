@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 	"github.com/plumbline/plumbline/exporters/agent/pod"
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
@@ -79,7 +80,7 @@ func overtaken(o *bpf.Operation, c *bpf.Connection, now uint64) bool {
 	if now-min(now, o.Start) < uint64(missedFor) {
 		return false
 	}
-	if bpf.Ops[o.Op] == "read" {
+	if operation.Ops[o.Op] == "read" {
 		return o.Start < c.AnsweredRead
 	}
 	return o.Start < c.AnsweredWrite
@@ -108,8 +109,8 @@ func (f *replicaFollower) doubtAnswers(inflight map[bpf.OperationKey]bpf.Operati
 		if d == nil || d.start != o.Start {
 			d = &doubt{start: o.Start}
 		}
-		on := f.localReplicas(n, bpf.View(o.View))
-		d.look(now, waits(n, bpf.View(o.View), f.sockets[inode], on, standing))
+		on := f.localReplicas(n, operation.View(o.View))
+		d.look(now, waits(n, operation.View(o.View), f.sockets[inode], on, standing))
 		doubts[key] = d
 		for _, r := range on {
 			suspects[r] = true
@@ -127,7 +128,7 @@ func (f *replicaFollower) doubtAnswers(inflight map[bpf.OperationKey]bpf.Operati
 // standingOperation is whose operation is stalled.
 type standingOperation struct {
 	slot uint32
-	view bpf.View
+	view operation.View
 }
 
 // standingOperations returns whose operations have had no answer for so long that whatever needs it waits, too.
@@ -135,7 +136,7 @@ func standingOperations(inflight map[bpf.OperationKey]bpf.Operation, now uint64)
 	standing := map[standingOperation]bool{}
 	for _, o := range inflight {
 		if now-min(now, o.Start) >= uint64(missedStep) {
-			standing[standingOperation{o.Slot, bpf.View(o.View)}] = true
+			standing[standingOperation{o.Slot, operation.View(o.View)}] = true
 		}
 	}
 	return standing
@@ -143,11 +144,11 @@ func standingOperations(inflight map[bpf.OperationKey]bpf.Operation, now uint64)
 
 // localReplicas are the replicas whose disks an operation on a unix socket may wait for: the
 // process itself, or the one that its engine talks to without TCP.
-func (f *replicaFollower) localReplicas(n *followedProcess, view bpf.View) []*followedProcess {
+func (f *replicaFollower) localReplicas(n *followedProcess, view operation.View) []*followedProcess {
 	switch view {
-	case bpf.ViewService:
+	case operation.ViewService:
 		return []*followedProcess{n}
-	case bpf.ViewFrontend:
+	case operation.ViewFrontend:
 		return nil // its requests to replicas show it
 	}
 	var replicas []*followedProcess
@@ -162,7 +163,7 @@ func (f *replicaFollower) localReplicas(n *followedProcess, view bpf.View) []*fo
 // waits reports whether the answer of a process's operation may be waiting for something that is stalled. Of an
 // engine's requests to its replicas any one counts, not only those that began later than its user's: what it cannot
 // send, because a replica does not read, is not seen.
-func waits(n *followedProcess, view bpf.View, w *watchedSocket, local []*followedProcess, standing map[standingOperation]bool) bool {
+func waits(n *followedProcess, view operation.View, w *watchedSocket, local []*followedProcess, standing map[standingOperation]bool) bool {
 	if n.stopped.since != 0 {
 		return true
 	}
@@ -172,14 +173,14 @@ func waits(n *followedProcess, view bpf.View, w *watchedSocket, local []*followe
 		}
 	}
 	switch view {
-	case bpf.ViewFrontend:
-		return standing[standingOperation{n.slot, bpf.ViewRequest}]
-	case bpf.ViewRequest:
+	case operation.ViewFrontend:
+		return standing[standingOperation{n.slot, operation.ViewRequest}]
+	case operation.ViewRequest:
 		if w.unread > 0 && w.age > 0 {
 			return true // it may have arrived, and the engine does not read it
 		}
 		for _, r := range local {
-			if standing[standingOperation{r.slot, bpf.ViewService}] {
+			if standing[standingOperation{r.slot, operation.ViewService}] {
 				return true
 			}
 		}

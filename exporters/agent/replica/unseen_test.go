@@ -17,8 +17,9 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/collector"
 	"github.com/plumbline/plumbline/exporters/agent/collector/collectortest"
 	"github.com/plumbline/plumbline/exporters/agent/dataconn"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
+	"github.com/plumbline/plumbline/exporters/agent/operation/operationtest"
 	"github.com/plumbline/plumbline/exporters/agent/platform"
-	"github.com/plumbline/plumbline/exporters/agent/replica/replicatest"
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -59,9 +60,9 @@ func newUnseenScene() *unseenScene {
 		bySlot:  map[uint32]*followedProcess{1: s.engine, 2: s.own, 3: stranger},
 		sockets: map[uint64]*watchedSocket{},
 	}
-	for inode, view := range map[uint64]bpf.View{sceneFrontend: bpf.ViewFrontend, sceneRequest: bpf.ViewRequest, sceneService: bpf.ViewService, sceneTCP: bpf.ViewRequest} {
+	for inode, view := range map[uint64]operation.View{sceneFrontend: operation.ViewFrontend, sceneRequest: operation.ViewRequest, sceneService: operation.ViewService, sceneTCP: operation.ViewRequest} {
 		slot := s.engine.slot
-		if view == bpf.ViewService {
+		if view == operation.ViewService {
 			slot = s.own.slot
 		}
 		s.f.sockets[inode] = &watchedSocket{slot: slot, view: view, connection: uint32(inode), tcp: inode == sceneTCP}
@@ -72,7 +73,7 @@ func newUnseenScene() *unseenScene {
 
 func (s *unseenScene) begin(on uint64, id uint64, op string, start uint64) {
 	c := s.connections[on]
-	for number, name := range bpf.Ops {
+	for number, name := range operation.Ops {
 		if name == op {
 			s.inflight[bpf.OperationKey{Connection: c.Id, Id: id}] = bpf.Operation{Start: start, Slot: c.Slot, View: c.View, Op: uint8(number)}
 		}
@@ -336,7 +337,7 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		underWay, overtaken := m.readsUnderWay(slow.Address)
 		late = overtaken
-		if users, requests := underWay[bpf.ViewFrontend], underWay[bpf.ViewRequest]; users != readers || requests != readers {
+		if users, requests := underWay[operation.ViewFrontend], underWay[operation.ViewRequest]; users != readers || requests != readers {
 			return fmt.Errorf("%d of %d reads are under way, %d of them at the stopped replica", users, readers, requests)
 		}
 		return nil
@@ -366,7 +367,7 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	<-done
 	m.overWithoutLoss(lost)
 	r = m.Settled()
-	if got := r.Count(replicatest.FrontendMetric, replicatest.Match{"op": "read"}); got != reads {
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"op": "read"}); got != reads {
 		t.Errorf("%d reads counted, want %d", got, reads)
 	}
 	r.Clean(t)
@@ -392,7 +393,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	disk.Hang()
 	hung := make(chan error, 1)
 	go func() { hung <- v.Read(0, 8192) }()
-	one := map[bpf.View]int{bpf.ViewFrontend: 1, bpf.ViewRequest: 1, bpf.ViewService: 1}
+	one := map[operation.View]int{operation.ViewFrontend: 1, operation.ViewRequest: 1, operation.ViewService: 1}
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if underWay, _ := m.readsUnderWay(v.Addresses[0]); !maps.Equal(underWay, one) {
 			return fmt.Errorf("by view, %v reads are under way", underWay)
@@ -424,7 +425,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	}
 	m.overWithoutLoss(lost)
 	all := m.Settled()
-	if got := all.Count(replicatest.FrontendMetric, replicatest.Match{"op": "read"}); got != reads+1 {
+	if got := all.Count(operationtest.FrontendMetric, operationtest.Match{"op": "read"}); got != reads+1 {
 		t.Errorf("%d reads counted, want %d", got, reads+1)
 	}
 	all.Clean(t)
@@ -432,7 +433,7 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 
 // readsUnderWay counts the reads of users and of one replica, by view, and those of users that will
 // be doubted once they are old.
-func (m *replicaMeter) readsUnderWay(address string) (underWay map[bpf.View]int, late int) {
+func (m *replicaMeter) readsUnderWay(address string) (underWay map[operation.View]int, late int) {
 	m.T.Helper()
 	f := m.collector.wires[0]
 	f.mu.Lock()
@@ -449,15 +450,15 @@ func (m *replicaMeter) readsUnderWay(address string) (underWay map[bpf.View]int,
 	if err != nil {
 		m.T.Fatal(err)
 	}
-	underWay = map[bpf.View]int{}
+	underWay = map[operation.View]int{}
 	for key, o := range inflight {
-		n, view := f.bySlot[o.Slot], bpf.View(o.View)
-		if n == nil || bpf.Ops[o.Op] != "read" || view != bpf.ViewFrontend && f.labels(n, view, o.Peer, peers).Replica != address {
+		n, view := f.bySlot[o.Slot], operation.View(o.View)
+		if n == nil || operation.Ops[o.Op] != "read" || view != operation.ViewFrontend && f.labels(n, view, o.Peer, peers).Replica != address {
 			continue
 		}
 		underWay[view]++
 		for _, c := range connections {
-			if view == bpf.ViewFrontend && c.Id == key.Connection && overtaken(&o, &c, o.Start+uint64(5*time.Hour)) {
+			if view == operation.ViewFrontend && c.Id == key.Connection && overtaken(&o, &c, o.Start+uint64(5*time.Hour)) {
 				late++
 			}
 		}
@@ -492,7 +493,7 @@ func TestReplicaAnswerUnseenLocal(t *testing.T) {
 	respond := func(id uint32) { send(t, server, message(id, response)); receive(t, client, message(id, response)) }
 	inflight := func() float64 { return m.Read().Value("plumbline_volume_frontend_in_flight", nil) }
 	lost := func() float64 {
-		return m.Read().Value("plumbline_replica_lost_total", replicatest.Match{"reason": "resync"})
+		return m.Read().Value("plumbline_replica_lost_total", operationtest.Match{"reason": "resync"})
 	}
 	// as many looks as it takes, at the pace at which each counts
 	looks := func() {

@@ -7,6 +7,7 @@ import (
 
 	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 	"github.com/plumbline/plumbline/exporters/agent/collector"
+	"github.com/plumbline/plumbline/exporters/agent/operation"
 )
 
 // lookInterval is how often the sockets of all followed processes are looked at.
@@ -97,7 +98,7 @@ func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint6
 			if c == nil {
 				continue
 			}
-			if view != bpf.ViewRequest {
+			if view != operation.ViewRequest {
 				s.Unread = 0
 			}
 		}
@@ -117,7 +118,7 @@ func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint6
 		watched[s.Inode] = w
 		// An engine that has given a replica up may keep its dead connection and never read
 		// from it again.
-		dead := view == bpf.ViewRequest && s.Flags&uint8(bpf.SocketPeerGone) != 0
+		dead := view == operation.ViewRequest && s.Flags&uint8(bpf.SocketPeerGone) != 0
 		if dead && (s.Unread == 0 || n.stopped.since == 0 && w.age > uint64(missedFor)) {
 			delete(open[s.Slot], s.Inode)
 		}
@@ -127,9 +128,9 @@ func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint6
 }
 
 // dataSocket reports whether operations come or go on a socket, and in which view.
-func (f *replicaFollower) dataSocket(n *followedProcess, s *bpf.SocketState, c *bpf.Connection) (bpf.View, bool) {
+func (f *replicaFollower) dataSocket(n *followedProcess, s *bpf.SocketState, c *bpf.Connection) (operation.View, bool) {
 	if c != nil {
-		return bpf.View(c.View), true
+		return operation.View(c.View), true
 	}
 	has := func(flag bpf.SocketFlag) bool { return s.Flags&uint8(flag) != 0 }
 	switch {
@@ -137,11 +138,11 @@ func (f *replicaFollower) dataSocket(n *followedProcess, s *bpf.SocketState, c *
 		return 0, false
 	case n.Role == bpf.Engine:
 		// An engine serves one unix socket, its frontend.
-		return bpf.ViewFrontend, !n.UnseenFrontend && has(bpf.SocketUnix) && has(bpf.SocketServed)
+		return operation.ViewFrontend, !n.UnseenFrontend && has(bpf.SocketUnix) && has(bpf.SocketServed)
 	case n.Unix:
-		return bpf.ViewService, has(bpf.SocketUnix) && has(bpf.SocketServed)
+		return operation.ViewService, has(bpf.SocketUnix) && has(bpf.SocketServed)
 	}
-	return bpf.ViewService, has(bpf.SocketTCP) && s.Port == f.wire.dataPort(n.Port)
+	return operation.ViewService, has(bpf.SocketTCP) && s.Port == f.wire.dataPort(n.Port)
 }
 
 // stall is what is stalled in one view of a volume or replica.
@@ -152,8 +153,8 @@ type stall struct {
 
 // stalls returns, by label, the bytes that lie unread and for how long. The views of processes
 // that are there but have nothing to do are in it, with zeros.
-func (f *replicaFollower) stalls(peers map[uint32]bpf.PeerKey) map[ViewLabels]stall {
-	all := map[ViewLabels]stall{}
+func (f *replicaFollower) stalls(peers map[uint32]bpf.PeerKey) map[operation.ViewLabels]stall {
+	all := map[operation.ViewLabels]stall{}
 	for _, n := range f.bySlot {
 		if l, ok := f.ownLabels(n, peers); ok {
 			all[l] = stall{}
@@ -161,15 +162,15 @@ func (f *replicaFollower) stalls(peers map[uint32]bpf.PeerKey) map[ViewLabels]st
 	}
 	for _, w := range f.sockets {
 		n := f.bySlot[w.slot]
-		if n == nil || w.view == bpf.ViewRequest {
+		if n == nil || w.view == operation.ViewRequest {
 			continue
 		}
 		l, ok := f.ownLabels(n, peers)
 		if w.connection != 0 {
-			l, ok = ViewLabels{f.labels(n, w.view, w.peer, peers), w.view}, true
+			l, ok = operation.ViewLabels{Labels: f.labels(n, w.view, w.peer, peers), View: w.view}, true
 		}
 		if !ok {
-			l = ViewLabels{Labels{n.volume, "other", n.Backend}, w.view}
+			l = operation.ViewLabels{Labels: operation.Labels{Volume: n.volume, Replica: "other", Backend: n.Backend}, View: w.view}
 		}
 		s := all[l]
 		s.unread += float64(w.unread)
@@ -181,10 +182,10 @@ func (f *replicaFollower) stalls(peers map[uint32]bpf.PeerKey) map[ViewLabels]st
 
 // ownLabels are those of what a process serves: an engine its volume's user, a replica its
 // engine. A replica's address may not be known yet.
-func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]bpf.PeerKey) (ViewLabels, bool) {
-	l := ViewLabels{Labels{Volume: n.volume, Backend: n.Backend}, bpf.ViewFrontend}
+func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]bpf.PeerKey) (operation.ViewLabels, bool) {
+	l := operation.ViewLabels{Labels: operation.Labels{Volume: n.volume, Backend: n.Backend}, View: operation.ViewFrontend}
 	if n.Role == bpf.Replica {
-		l.Replica, l.View = f.ownAddress(n, peers), bpf.ViewService
+		l.Replica, l.View = f.ownAddress(n, peers), operation.ViewService
 	}
 	return l, n.Role == bpf.Engine && !n.UnseenFrontend || l.Replica != ""
 }
@@ -193,5 +194,5 @@ func (f *replicaFollower) ownLabels(n *followedProcess, peers map[uint32]bpf.Pee
 // it does not read, or it has sent a part of the request and does not go on.
 func (f *replicaFollower) heldByEngine(inode, request uint64) bool {
 	w := f.sockets[inode]
-	return w != nil && w.view == bpf.ViewRequest && (w.unread > 0 && w.age > 0 || w.halfway && w.half == request)
+	return w != nil && w.view == operation.ViewRequest && (w.unread > 0 && w.age > 0 || w.halfway && w.half == request)
 }

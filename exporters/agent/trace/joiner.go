@@ -205,9 +205,9 @@ type Joiner struct {
 
 // Views of operations, enum view of bpf/replica/track.h.
 const (
-	viewRequest  = uint8(replica.ViewRequest)
-	viewService  = uint8(replica.ViewService)
-	viewFrontend = uint8(replica.ViewFrontend)
+	viewRequest  = uint8(replica.DataconnViewVIEW_REQUEST)
+	viewService  = uint8(replica.DataconnViewVIEW_SERVICE)
+	viewFrontend = uint8(replica.DataconnViewVIEW_FRONTEND)
 	views        = viewFrontend + 1
 )
 

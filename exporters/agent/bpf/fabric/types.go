@@ -12,8 +12,6 @@ type (
 	Controller = NvmeController
 	// LatencyKey identifies a histogram.
 	LatencyKey = NvmeLatencyKey
-	// Latency is a histogram with its sum, bytes and failures.
-	Latency = NvmeLatency
 	// Event is an index of the map events.
 	Event = NvmeEvent
 )

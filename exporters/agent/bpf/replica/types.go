@@ -35,8 +35,6 @@ type (
 	ProcessEvent = DataconnProcessEvent
 	// Event is an index of the map events.
 	Event = DataconnEvent
-	// View is from where an operation is seen.
-	View = DataconnView
 	// Role is what a followed process is.
 	Role = DataconnRole
 )
@@ -45,16 +43,6 @@ type (
 const (
 	Engine  = DataconnRoleROLE_ENGINE
 	Replica = DataconnRoleROLE_REPLICA
-)
-
-// Views of an operation.
-const (
-	// ViewRequest is the engine's: request sent to response read.
-	ViewRequest = DataconnViewVIEW_REQUEST
-	// ViewService is the replica's: request read to response written.
-	ViewService = DataconnViewVIEW_SERVICE
-	// ViewFrontend is the engine's towards its user: request read to response written.
-	ViewFrontend = DataconnViewVIEW_FRONTEND
 )
 
 // Events counted by the programs.
@@ -84,9 +72,6 @@ const (
 	SocketStopped = DataconnSocketFlagSOCKET_STOPPED
 	SocketFrozen  = DataconnSocketFlagSOCKET_FROZEN
 )
-
-// Ops are the values of the label op, by the tracker's number.
-var Ops = [...]string{"read", "write", "unmap", "sync", "ping", "other"}
 
 // Unix is the address family of a peer that has no address and port.
 const Unix = 1

@@ -1,5 +1,5 @@
-// Package replicatest reads what the collectors of replicas and of network volumes export, for tests.
-package replicatest
+// Package operationtest reads what the collectors of replicas and of network volumes export, for tests.
+package operationtest
 
 import (
 	"errors"

@@ -1,19 +1,17 @@
-package replica
+package operation
 
 import (
 	"testing"
 	"time"
-
-	bpf "github.com/plumbline/plumbline/exporters/agent/bpf/replica"
 )
 
 // The count of all operations grows with each histogram, and never falls when one is forgotten.
-func TestOperationsSeen(t *testing.T) {
-	totals, seen := NewTotals(), OperationsSeen{}
+func TestSeen(t *testing.T) {
+	totals, seen := NewTotals(), Seen{}
 	add := func(volume string, n uint64) {
-		l := bpf.Latency{}
+		l := Latency{}
 		l.Slots[3], l.Slots[7] = n, 1
-		totals.AddLatency(LatencyLabels{Labels: Labels{Volume: volume}, View: bpf.ViewRequest, Op: "write"}, &l, time.Now())
+		totals.AddLatency(LatencyLabels{Labels: Labels{Volume: volume}, View: ViewRequest, Op: "write"}, &l, time.Now())
 	}
 	want := func(n uint64) {
 		t.Helper()
