@@ -189,7 +189,13 @@ func TestNoCluster(t *testing.T) {
 	if err := run(o, status); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, out.String(), []string{"Which nodes there are is unknown", "no cluster: no kubeconfig", "r3 commits take"}, nil)
+	expect(t, out.String(), []string{"Which nodes there are is unknown", "no cluster: ", "r3 commits take"}, nil)
+	t.Setenv("KUBECONFIG", o.kubeconfig)
+	o.kubeconfig = ""
+	if err := run(o, status); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, out.String(), []string{"no cluster: no kubeconfig"}, nil)
 
 	// No kubeconfig names a namespace, which is reported.
 	o.target = "data-r3"
