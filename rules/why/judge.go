@@ -249,14 +249,44 @@ func (f *Finding) apartText(all []Culprit) string {
 	return fmt.Sprintf("replicas %s stand out: a write takes %s ms there and %s on the others; %s", and(names), and(times), peers, strings.Join(places, "; "))
 }
 
-// replicasText names the replicas of a layer that is theirs, and where their time is.
+// replicasText names the replicas of a layer that is theirs, and where their time is, once for those of which it is the
+// same.
 func (f *Finding) replicasText(all []Culprit) (text string) {
+	var named []Culprit
 	for _, c := range all {
 		if c.Replica != "" {
-			text += fmt.Sprintf("; a write takes %s ms on replica %s: %s", ms(f.replica(c.Replica).Time()), c.Replica, f.replica(c.Replica).where(c))
+			named = append(named, c)
+		}
+	}
+	for len(named) > 0 {
+		first := named[0]
+		r := f.replica(first.Replica)
+		text += fmt.Sprintf("; a write takes %s ms on replica %s: %s", ms(r.Time()), first.Replica, r.where(first))
+		var alike []string
+		named = slices.DeleteFunc(named, func(c Culprit) bool {
+			other := f.replica(c.Replica)
+			if c.Layer != first.Layer || !r.alike(other, c.Layer) {
+				return false
+			}
+			if c.Replica != first.Replica {
+				alike = append(alike, fmt.Sprintf("%s ms on %s", ms(other.Time()), c.Replica))
+			}
+			return true
+		})
+		if len(alike) > 0 {
+			text += "; in the same way " + and(alike)
 		}
 	}
 	return text
+}
+
+// alike reports whether where has the same words for another replica in that layer, but for the times.
+func (r Replica) alike(other Replica, layer string) bool {
+	if Known(r.Service) != Known(other.Service) {
+		return false
+	}
+	return layer == layers.Network || r.Device == other.Device && r.Node == other.Node && Known(r.Disk) == Known(other.Disk) &&
+		r.backlogged == other.backlogged && (r.Stopped > 0) == (other.Stopped > 0)
 }
 
 // largestText words the largest part where nothing stands out.

@@ -96,6 +96,14 @@ func TestScenarios(t *testing.T) {
 		}, Largest, "disk", "r3-1", "r3 commits take 12 times local's: of 27 ms, 26 wait for sync; a write takes 24 ms, of which the slowest replica 21; " +
 			"most of it is the disk below the slowest replica; no replica stands out, all are slow; a write takes 21 ms on replica r3-1: 19 ms of it are disk-r3-1's, the disk below it on n; " +
 			"a write takes 21 ms on replica r3-2: 19 ms of it are disk-r3-2's, the disk below it on n; a write takes 21 ms on replica r3-3: 19 ms of it are disk-r3-3's, the disk below it on n"},
+		"a slow way to all three": {"r3", func(l *whytest.Lab) {
+			for i, name := range []string{"r3-1", "r3-2", "r3-3"} {
+				l.Trip[name] = 21 - float64(i)
+			}
+			l.Device["r3"], l.Commit["r3"]["sync"] = 24, 26
+		}, Largest, "network", "r3-1", "r3 commits take 12 times local's: of 27 ms, 26 wait for sync; a write takes 24 ms, of which the slowest replica 21; " +
+			"most of it is the network to the slowest replica; no replica stands out, all are slow; a write takes 21 ms on replica r3-1: 20 ms of it pass between the engine and the replica, " +
+			"1.0 within it: the network, or a process that does not get to read; in the same way 20 ms on r3-2 and 19 ms on r3-3"},
 		"a slow way to two": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-1"], l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 12, 11, 15, 16
 			// Now and then a look meets megabytes that have just come.
