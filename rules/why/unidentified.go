@@ -47,6 +47,7 @@ var advice = map[string][2]string{
 	"server data_directory":  {"database servers have a data directory that is not known", "May the agent look? It needs the capabilities SYS_PTRACE and DAC_READ_SEARCH. " + check},
 	"server device":          {"database servers keep their data on no block device", "Nothing, if it is a network file system, ZFS or memory; else " + strings.ToLower(inLog[:1]) + inLog[1:]},
 	"server volume":          {"database servers keep their data on a disk that is no volume, such as the node's own", "Nothing, if that is so; else see whether the pod has a claim: kubectl describe pod POD"},
+	"server ports":           {"database servers have more ports for clients than four, and clients on the others are not measured", check},
 	"listener postgresql":    {"programs listen on PostgreSQL's port that are no server or proxy that the agent knows", stranger},
 	"listener mysql":         {"programs listen on MySQL's port that are no server or proxy that the agent knows", stranger},
 	"listener redis":         {"programs listen on Redis' port that are no server or proxy that the agent knows", stranger},

@@ -12,9 +12,7 @@ import (
 
 // The distributions' kernels that are in use most, and the newest: everything works there and is exact.
 func TestKernels(t *testing.T) {
-	if testing.Short() {
-		testkit.Skip(t, "boots two emulated machines, which takes minutes")
-	}
+	testkit.Long(t, "boots two emulated machines")
 	for _, tool := range []string{"qemu-system-x86_64", "depmod", "xz", "mkfs.ext4", "lvcreate", "iscsid", "initdb", "ebpf_exporter", "longhorn-engine"} {
 		testkit.Tool(t, tool)
 	}

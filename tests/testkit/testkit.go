@@ -37,8 +37,14 @@ func NeedRoot(t testing.TB) {
 // quick skips a test of `make check`, which is for what needs no other program and no root.
 func quick(t testing.TB) {
 	t.Helper()
+	Long(t, "needs root or another program")
+}
+
+// Long skips a test in `make check`, for what takes long there: what it does.
+func Long(t testing.TB, what string) {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("not in make check")
+		t.Skip("not in make check: it " + what)
 	}
 }
 

@@ -29,7 +29,7 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 		"claim: PersistentVolumeClaims of running pods of which no bound volume is known (unknown), that are not mounted where the kubelet mounts volumes (not_mounted), "+
 		"that may be either of two devices or folders (ambiguous), or whose device cannot be found (device); those on no block device are in plumbline_volumes_without_device. "+
 		"process: containers, by a process of each, in a cgroup that has the kubelet's name but none of a pod's form, or in any container if none of the node is known to be in a pod (cgroup), or of a pod that neither the API server nor the kubelet's folders know (pod). "+
-		"server: database servers that are followed whose data directory is not known (data_directory), is on no block device (device), or on one and in no known volume (volume), as on a disk of the machine's own. "+
+		"server: database servers that are followed whose data directory is not known (data_directory), is on no block device (device), or on one and in no known volume (volume), as on a disk of the machine's own; and those with more ports for clients than four, whose clients on the others are not measured (ports). "+
 		"replica: replicas whose folder is on no block device that is known (device). "+
 		"path: disks over NVMe over Fabrics (nvme) or iSCSI (iscsi) that are in sysfs in a form that is not understood. "+
 		"listener: ports of network namespaces that are the usual one of an engine (postgresql, mysql, redis) and on which a program listens that is neither a known server nor a known proxy, "+
@@ -54,6 +54,8 @@ const (
 	ReasonDevice = "device"
 	// ReasonVolume is that its disk is no volume's.
 	ReasonVolume = "volume"
+	// ReasonPorts is that it has more ports for clients than are measured.
+	ReasonPorts = "ports"
 	// Of a listener: its network namespace is not looked at.
 	ReasonNamespace = "namespace"
 	// Of a block device: its requests.

@@ -161,12 +161,12 @@ func (f *fleet) send(ch chan<- prometheus.Metric, o collector.Options, sums map[
 		// The collector volume reports what cannot be found.
 		volumes, _ = o.Volumes.Known()
 	}
-	unidentified := map[string]int{collector.ReasonDataDirectory: 0, collector.ReasonDevice: 0, collector.ReasonVolume: 0}
+	unidentified := map[string]int{collector.ReasonDataDirectory: 0, collector.ReasonDevice: 0, collector.ReasonVolume: 0, collector.ReasonPorts: 0}
 	for _, srv := range f.tracked {
 		if srv.label == "" {
 			continue // its statements are counted, and reported once it has a name
 		}
-		if reason := srv.unidentified(volumes); reason != "" {
+		for _, reason := range srv.unidentified(volumes) {
 			unidentified[reason]++
 		}
 		if srv.number != otherNumber {
@@ -246,8 +246,19 @@ func (f *fleet) sendUncounted(ch chan<- prometheus.Metric) {
 	}
 }
 
-// unidentified returns why it is not known on which volume a server's data is; empty if it is.
-func (srv *trackedServer) unidentified(volumes []volume.Found) string {
+// unidentified returns what is not known of a server: of the volume that its data is on, and of its ports.
+func (srv *trackedServer) unidentified(volumes []volume.Found) (reasons []string) {
+	if reason := srv.noVolume(volumes); reason != "" {
+		reasons = append(reasons, reason)
+	}
+	if len(srv.ClientPorts()) > len(bpf.QueryServer{}.Ports) {
+		reasons = append(reasons, collector.ReasonPorts)
+	}
+	return reasons
+}
+
+// noVolume returns why it is not known on which volume a server's data is; empty if it is.
+func (srv *trackedServer) noVolume(volumes []volume.Found) string {
 	if srv.DataDirectory == "" {
 		return collector.ReasonDataDirectory
 	}

@@ -77,7 +77,7 @@ func TestFleetReadsNotWhole(t *testing.T) {
 	}
 }
 
-// A server whose data is on no known volume is counted by what is missing.
+// A server whose data is on no known volume, or with more ports than are compared, is counted by what is missing.
 func TestUnidentifiedServers(t *testing.T) {
 	volumes := []volume.Found{{Identity: volume.Identity{Volume: "v"}, Disk: "sda", Place: volume.Place{Device: "8:0", Path: "/v"}}}
 	known := observation{Server: server.Server{DataDirectory: "/v/pg"}}
@@ -89,8 +89,13 @@ func TestUnidentifiedServers(t *testing.T) {
 		collector.ReasonVolume:        func() observation { s := known; s.places = place("/w/pg"); return s },
 		collector.ReasonDevice:        func() observation { return known },
 		collector.ReasonDataDirectory: func() observation { return observation{} },
+		collector.ReasonPorts: func() observation {
+			s := known
+			s.places, s.Ports, s.UnsupportedPorts = place("/v/pg"), []uint16{1, 2, 3, 4}, []uint16{5}
+			return s
+		},
 	} {
-		if got := (&trackedServer{observation: s()}).unidentified(volumes); got != want {
+		if got := strings.Join((&trackedServer{observation: s()}).unidentified(volumes), " "); got != want {
 			t.Errorf("%q is missing, want %q", got, want)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// maxListening bounds the addresses that one server listens on.
+// maxListening bounds the addresses that one server listens on, and their ports.
 const maxListening = 16
 
 // listeners are the TCP addresses and ports that are listened on, by the socket's inode number.
@@ -215,8 +215,8 @@ func (s *Server) sortPorts() {
 	if len(s.Listening) > maxListening {
 		s.Listening = s.Listening[:maxListening]
 	}
-	if len(s.Ports) > maxPorts {
-		s.Ports = s.Ports[:maxPorts]
+	if len(s.Ports) > maxListening {
+		s.Ports = s.Ports[:maxListening]
 	}
 }
 

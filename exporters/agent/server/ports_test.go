@@ -286,6 +286,16 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 	}
 }
 
+// Ports that are not for clients, known later than others, leave room for those that are.
+func TestManyInternalPorts(t *testing.T) {
+	s := Server{DBSystem: MySQL, Ports: []uint16{4030, 4444, 4567, 4568, 33306}}
+	s.sortPorts()
+	s.addInternal([]uint16{4030, 4444, 4567, 4568})
+	if !slices.Equal(s.Ports, []uint16{33306}) {
+		t.Errorf("ports %v", s.Ports)
+	}
+}
+
 // What an earlier look found stays if this one could not see all, without what turns out to be for no clients.
 func TestKeepPorts(t *testing.T) {
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv4Unspecified(), port) }

@@ -15,9 +15,6 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// maxPorts is as many ports as the kernel side compares a connection with.
-const maxPorts = 4
-
 // Scanner finds the database servers below a procfs.
 type Scanner struct {
 	procfs string

@@ -4,6 +4,7 @@ package server
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -96,12 +97,18 @@ type Storage struct {
 	Place volume.Place
 }
 
-// ClientPorts are the TCP ports on which it has clients, UnsupportedPorts among them; empty until Ports has one.
+// ClientPorts are the TCP ports on which it has clients, UnsupportedPorts last; empty until Ports has one.
 func (s Server) ClientPorts() []uint16 {
 	if len(s.Ports) == 0 {
 		return nil
 	}
-	return union(s.Ports, s.UnsupportedPorts)
+	all := slices.Clone(s.Ports)
+	for _, port := range s.UnsupportedPorts {
+		if !slices.Contains(all, port) {
+			all = append(all, port)
+		}
+	}
+	return all
 }
 
 // maxDataID is how much of a DataID is in a name.

@@ -32,9 +32,7 @@ import (
 // stand-ins for the nodes' instance managers. Scrapes must cause no requests; the log has their cost in time and
 // memory.
 func TestThousandVolumes(t *testing.T) {
-	if testing.Short() {
-		testkit.Skip(t, "makes 5,000 objects, which takes a minute")
-	}
+	testkit.Long(t, "makes 5,000 objects")
 	const volumes, nodes = 1000, 20
 	file, err := rows.Open(filepath.Join(testkit.Root(), "build", "results"), "scale", "go test -run ThousandVolumes ./exporters/longhorn/collector")
 	if err != nil {

@@ -62,9 +62,7 @@ func TestImage(t *testing.T) {
 // The same for arm64 on a machine of another architecture, but for loadgen and k6: of packages that are fetched as
 // `make image-tools` fetches them, and with programs that an emulator runs.
 func TestForeign(t *testing.T) {
-	if testing.Short() {
-		testkit.Skip(t, "downloads 110 MB of Debian's packages")
-	}
+	testkit.Long(t, "downloads 110 MB of Debian's packages")
 	if runtime.GOARCH == "arm64" {
 		t.Log("this machine's own architecture is arm64: TestImage covers all of it")
 		return

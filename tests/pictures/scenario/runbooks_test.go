@@ -58,7 +58,7 @@ var notInLab = map[string]string{
 // with a comparison, it is enough that there is something to compare.
 func TestRunbooksQueriesAnswer(t *testing.T) {
 	t.Parallel()
-	notShort(t)
+	testkit.Long(t, "evaluates all rules over a scenario")
 	var all sync.WaitGroup
 	for _, scenario := range Names() {
 		all.Go(func() { evaluated[scenario]() })

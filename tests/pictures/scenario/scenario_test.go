@@ -191,7 +191,7 @@ var evaluated = func() map[string]func() (*ruler.Memory, error) {
 // memory returns a scenario with what the rules record of it.
 func memory(t *testing.T, scenario string) *ruler.Memory {
 	t.Helper()
-	notShort(t)
+	testkit.Long(t, "evaluates all rules over a scenario")
 	m, err := evaluated[scenario]()
 	if err != nil {
 		t.Fatal(err)
@@ -217,12 +217,4 @@ func instant(t *testing.T, scenario, expr string) promql.Vector {
 		t.Fatalf("%s: %v", expr, err)
 	}
 	return vector
-}
-
-// notShort skips a test that evaluates all rules over a scenario.
-func notShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		testkit.Skip(t, "evaluates all rules over a scenario, which takes minutes")
-	}
 }
