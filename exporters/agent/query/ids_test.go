@@ -306,12 +306,19 @@ func TestManyQueryIDs(t *testing.T) {
 			exact++
 		}
 	}
-	if len(queries) != top+1 || exact != 1 || sum.count < float64(got.Total()) {
-		t.Errorf("%d queries have series, %d as the heavy one, with %v of %d statements", len(queries), exact, sum.count, got.Total())
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.fleet.accounts[accountKey{"many", "postgresql"}]
+	// Within minutes, as on a busy machine, queries lose their series to others, and what they had is shown no more.
+	ended := a.queries.inListed.All.Count
+	for _, tracked := range a.queries.tracked {
+		if tracked.series != nil {
+			ended -= tracked.series.All.Count
+		}
+	}
+	if len(queries) != top+1 || exact != 1 || sum.count+float64(ended) < float64(got.Total()) {
+		t.Errorf("%d queries have series, %d as the heavy one, with %v of %d statements, and %d in series that ended", len(queries), exact, sum.count, got.Total(), ended)
+	}
 	if entries := int(queryEntries(top)); len(a.queries.tracked) > entries+top || q.fleet.occupied() > entries || a.queries.floor+a.queries.untracked == 0 {
 		t.Errorf("%d queries are tracked in %d of %d entries, floor %v, untracked %v", len(a.queries.tracked), q.fleet.occupied(), entries, a.queries.floor, a.queries.untracked)
 	}
