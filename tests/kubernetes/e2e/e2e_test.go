@@ -158,14 +158,19 @@ func (n *node) progress(file string, began time.Time) (step func(what string), p
 		n.report(file, line+"\n")
 	}
 	return step, func(what string, run func()) {
-		outer := n.t
-		outer.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
-			n.t = t
-			run()
-		})
-		n.t = outer
+		n.part(what, run)
 		step(what)
 	}
+}
+
+// part runs a part of the test as a test of its own, after whose failure the others go on.
+func (n *node) part(what string, run func()) {
+	outer := n.t
+	outer.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+		n.t = t
+		run()
+	})
+	n.t = outer
 }
 
 // loadsOf are the loads by the server that each reaches, where the class held has this primary.

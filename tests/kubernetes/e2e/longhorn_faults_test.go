@@ -44,18 +44,20 @@ func (n *node) longhornFaults(v longhornVolume) {
 		// The last one: that many snapshots go with the volume.
 		{what: "the volume has 101 snapshots", begin: n.manySnapshots, over: n.snapshotsAre(101), alert: tooManySnapshots},
 	} {
-		began := time.Now()
-		watch, isOver := n.watchAlerts(), f.over(v)
-		mend := f.begin(v)
-		testkit.Eventually(n.t, defaultTimeout, isOver)
-		over := time.Since(began)
-		if f.alert != nil {
-			testkit.Eventually(n.t, defaultTimeout, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
-		}
-		if mend != nil {
-			mend()
-		}
-		n.reportFault("longhorn-faults.md", f.what, v, began, over, watch)
+		n.part(f.what, func() {
+			began := time.Now()
+			watch, isOver := n.watchAlerts(), f.over(v)
+			mend := f.begin(v)
+			testkit.Eventually(n.t, defaultTimeout, isOver)
+			over := time.Since(began)
+			if f.alert != nil {
+				testkit.Eventually(n.t, defaultTimeout, n.some(fmt.Sprintf(`ALERTS{volume=%q, %s}`, v.volume, f.alert(v))))
+			}
+			if mend != nil {
+				mend()
+			}
+			n.reportFault("longhorn-faults.md", f.what, v, began, over, watch)
+		})
 	}
 }
 
