@@ -59,7 +59,7 @@ func NewVolume(t T, n int, options ...string) *Volume {
 		t:       t,
 		Engine:  Tool(t, "longhorn-engine"),
 		Name:    fmt.Sprintf("plumbline-test-%08x", rand.Uint32()),
-		Network: fmt.Sprintf("127.%d.%d", 2+rand.IntN(250), rand.IntN(250)),
+		Network: otherNetwork(""),
 		Options: options,
 		ProcFS:  "/proc",
 	}
@@ -179,6 +179,34 @@ func (v *Volume) Control(args ...string) {
 	args = append([]string{"--url", "http://" + v.Address(), "--volume-name", v.Name, "--engine-instance-name", v.Name + "-e-0"}, args...)
 	if out, err := exec.Command(v.Engine, args...).CombinedOutput(); err != nil {
 		v.t.Fatalf("longhorn-engine %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// Upgrade starts replicas and an engine as Longhorn upgrades an attached volume: on the same folders and socket, at other
+// addresses, beside those of v. Clients are the new engine's from then on. The caller stops v.
+func (v *Volume) Upgrade() *Volume {
+	v.t.Helper()
+	next := *v
+	next.Network = otherNetwork(v.Network)
+	next.Replicas, next.Addresses = nil, nil
+	for i, r := range v.Replicas {
+		other := &Replica{Name: r.Name + "-next", Dir: r.Dir, Address: fmt.Sprintf("%s.%d:10000", next.Network, 10+i)}
+		next.Replicas, next.Addresses = append(next.Replicas, other), append(next.Addresses, other.Address)
+		next.StartReplica(other)
+	}
+	if err := os.Remove(v.Socket()); err != nil {
+		v.t.Fatalf("%v", err)
+	}
+	next.Start()
+	return &next
+}
+
+// otherNetwork returns loopback addresses that are not a volume's.
+func otherNetwork(taken string) string {
+	for {
+		if n := fmt.Sprintf("127.%d.%d", 2+rand.IntN(250), rand.IntN(250)); n != taken {
+			return n
+		}
 	}
 }
 

@@ -171,6 +171,37 @@ func TestReplicaRestarts(t *testing.T) {
 	t.Logf("%v requests to replicas were never answered", r.Value("plumbline_replica_request_unanswered_total", nil))
 }
 
+// Longhorn upgrades the engine of an attached volume: for a while it has two engines, and two processes on each replica's
+// folder. Each is counted for itself, the volume keeps its counts, and nothing is lost when the old ones end.
+func TestReplicaUpgrade(t *testing.T) {
+	v := newTestVolume(t, 2)
+	m := startReplicaCollector(t, v)
+	v.Start()
+	m.Followed(3)
+	v.exact(m, 200, v.Addresses...)
+	total := m.Read().Count(operationtest.FrontendMetric, operationtest.Match{"op": "write"})
+
+	next := &testVolume{v.Upgrade(), t}
+	m.Followed(6)
+	next.exact(m, 200, next.Addresses...)
+	v.Stop()
+	for _, r := range v.Replicas {
+		r.Process.Kill()
+	}
+	m.Followed(3)
+	next.exact(m, 200, next.Addresses...)
+	r := m.Read()
+	if got := r.Count(operationtest.FrontendMetric, operationtest.Match{"volume": v.Name, "op": "write"}); got != total+400 {
+		t.Errorf("%d writes of the volume, want %d: an upgrade must not lose counts", got, total+400)
+	}
+	for _, a := range v.Addresses {
+		if got := r.Count(operationtest.RequestMetric, operationtest.Match{"address": a, "op": "write"}); got != 200 {
+			t.Errorf("%d writes to %s, want those of before, 200", got, a)
+		}
+	}
+	r.Clean(t)
+}
+
 // Peers that send something else on a replica's data port and the frontend are counted and hurt no other connection.
 func TestReplicaGarbage(t *testing.T) {
 	v := newTestVolume(t, 2)
