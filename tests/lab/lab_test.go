@@ -61,7 +61,8 @@ func volume(class string) string {
 func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(testkit.Root(), "build", "bin", "plumbline-lab"), args...)
 	cmd.Dir = testkit.Root()
-	cmd.Env = append(os.Environ(), "LAB_DIR="+dir, fmt.Sprintf("LAB_PORT_BASE=%d", portBase), "LAB_CLASSES="+strings.Join(classes, " "))
+	// A rate at which the load leaves other tests some CPU.
+	cmd.Env = append(os.Environ(), "LAB_DIR="+dir, fmt.Sprintf("LAB_PORT_BASE=%d", portBase), "LAB_CLASSES="+strings.Join(classes, " "), "LAB_RATE=15")
 	return cmd
 }
 
