@@ -13,6 +13,7 @@ import (
 
 	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/loadgen/stats"
+	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 var evening = time.Date(2026, 11, 23, 22, 0, 0, 0, time.UTC)
@@ -148,6 +149,7 @@ func unzip(t *testing.T, from, to string) {
 // A soak of thirty days is read in little memory, with every count and time; started again it does not read its samples
 // at all.
 func TestLongSoak(t *testing.T) {
+	testkit.Long(t, "writes the samples of thirty days")
 	folder := t.TempDir()
 	const days = 30
 	s, _, err := open(folder, longPlan(days), evening)

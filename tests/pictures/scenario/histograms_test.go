@@ -17,6 +17,7 @@ import (
 // The rules for either kind record of native histograms what the written ones do; these, and those for classic ones,
 // the same of classic ones, save for quantiles, which are as exact as the classic bounds.
 func TestHistogramsOfAnyKind(t *testing.T) {
+	testkit.Long(t, "evaluates all rules over a scenario")
 	for _, c := range []struct {
 		name  string
 		kind  histograms.Kind
