@@ -71,7 +71,10 @@ func (c *cluster) print(w io.Writer, chain *why.Chain) {
 		p.Wrap(fmt.Sprintf("%s on node %s: its statements' time belongs to volume %s, claim %s/%s, class %s.", j.Server, j.Node, j.Volume, j.Namespace, j.Claim, j.Class))
 	}
 	if len(chain.Unidentified) > 0 {
-		fmt.Fprintln(w, "\nNot identified by agents:")
+		if len(chain.Joined) > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, "Not identified by agents:")
 		for _, u := range chain.Unidentified {
 			p.Wrap("- " + u.String())
 		}

@@ -82,7 +82,7 @@ func (v *Volume) AddReplica() *Replica {
 	r := &Replica{
 		Name:    fmt.Sprintf("%s-r-%d", v.Name, i),
 		Dir:     filepath.Join(v.Dir, fmt.Sprintf("replica%d", i)),
-		Address: fmt.Sprintf("%s.%d:10000", v.Network, 10+i),
+		Address: v.replicaAddress(i),
 	}
 	if err := os.Mkdir(r.Dir, 0o700); err != nil {
 		v.t.Fatalf("%v", err)
@@ -92,6 +92,8 @@ func (v *Volume) AddReplica() *Replica {
 	v.StartReplica(r)
 	return r
 }
+
+func (v *Volume) replicaAddress(i int) string { return fmt.Sprintf("%s.%d:10000", v.Network, 10+i) }
 
 // StartReplica starts a replica's process, for the first time or again.
 func (v *Volume) StartReplica(r *Replica) {
@@ -190,7 +192,7 @@ func (v *Volume) Upgrade() *Volume {
 	next.Network = otherNetwork(v.Network)
 	next.Replicas, next.Addresses = nil, nil
 	for i, r := range v.Replicas {
-		other := &Replica{Name: r.Name + "-next", Dir: r.Dir, Address: fmt.Sprintf("%s.%d:10000", next.Network, 10+i)}
+		other := &Replica{Name: r.Name + "-next", Dir: r.Dir, Address: next.replicaAddress(i)}
 		next.Replicas, next.Addresses = append(next.Replicas, other), append(next.Addresses, other.Address)
 		next.StartReplica(other)
 	}

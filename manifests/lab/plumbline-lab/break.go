@@ -19,7 +19,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 	if err != nil {
 		return err
 	}
-	t, err := newTeller(lab)
+	r, err := newReporter(lab)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 		case <-end:
 			return nil
 		case <-tick.C:
-			if err := t.reportBroken(ctx, b); err != nil && ctx.Err() == nil {
+			if err := r.reportBroken(ctx, b); err != nil && ctx.Err() == nil {
 				fmt.Println("not known:", err)
 			}
 		}
@@ -52,8 +52,8 @@ func runBreak(ctx context.Context, o options, kind, class string, duration time.
 }
 
 // reportBroken prints the words of the class that is broken, or of all.
-func (t *reporter) reportBroken(ctx context.Context, b *damage.Broken) error {
-	findings, err := t.find(ctx, t.lab.Live())
+func (r *reporter) reportBroken(ctx context.Context, b *damage.Broken) error {
+	findings, err := r.find(ctx, r.lab.Live())
 	for _, f := range findings {
 		if b.Class == "" || f.Target.Class == b.Class {
 			fmt.Printf("%s %s\n", f.At.Format(time.TimeOnly), f.Words())

@@ -74,8 +74,8 @@ func newDemo(lab *config.Lab, d demoOptions) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTeller(lab)
-	return &demo{demoOptions: d, lab: lab, view: v, reporter: t}, err
+	r, err := newReporter(lab)
+	return &demo{demoOptions: d, lab: lab, view: v, reporter: r}, err
 }
 
 // settled is how long something must last until all of a live window is in it.

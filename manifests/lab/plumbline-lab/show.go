@@ -175,11 +175,11 @@ func showStatus(ctx context.Context, o options, wide bool) error {
 		}
 		fmt.Println()
 	}
-	t, err := newTeller(lab)
+	r, err := newReporter(lab)
 	if err != nil {
 		return err
 	}
-	_, err = t.show(ctx, lab.Live())
+	_, err = r.show(ctx, lab.Live())
 	return err
 }
 

@@ -24,7 +24,7 @@ type reporter struct {
 	printed map[string]why.Verdict
 }
 
-func newTeller(lab *config.Lab) (*reporter, error) {
+func newReporter(lab *config.Lab) (*reporter, error) {
 	client, err := api.NewClient(api.Config{Address: lab.URL("prometheus")})
 	if err != nil {
 		return nil, err
@@ -33,10 +33,10 @@ func newTeller(lab *config.Lab) (*reporter, error) {
 }
 
 // find returns a finding for each class that has data.
-func (t *reporter) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
+func (r *reporter) find(ctx context.Context, window time.Duration) (findings []*why.Finding, err error) {
 	now := time.Now()
-	for _, c := range t.lab.Classes {
-		f, err := why.Find(ctx, t.api, why.Subject{Class: c.Name}, now, window)
+	for _, c := range r.lab.Classes {
+		f, err := why.Find(ctx, r.api, why.Subject{Class: c.Name}, now, window)
 		if errors.Is(err, why.ErrUnknown) {
 			fmt.Printf("%s: no measured volume yet\n", c.Name)
 			continue
@@ -50,33 +50,33 @@ func (t *reporter) find(ctx context.Context, window time.Duration) (findings []*
 }
 
 // show prints the classes' bars and words over a window, and returns the findings.
-func (t *reporter) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
-	findings, err := t.find(ctx, window)
+func (r *reporter) show(ctx context.Context, window time.Duration) ([]*why.Finding, error) {
+	findings, err := r.find(ctx, window)
 	if err == nil {
-		t.printer.Stacks(findings)
-		t.printWords(findings)
+		r.printer.Stacks(findings)
+		r.printWords(findings)
 	}
 	return findings, err
 }
 
 // live prints the bars as of now, and the words of each class whose verdict has changed.
-func (t *reporter) live(ctx context.Context) error {
-	findings, err := t.find(ctx, t.lab.Live())
+func (r *reporter) live(ctx context.Context) error {
+	findings, err := r.find(ctx, r.lab.Live())
 	if err != nil {
 		return err
 	}
-	t.printer.Stacks(findings)
-	t.printWords(slices.DeleteFunc(findings, func(f *why.Finding) bool {
-		before, ok := t.printed[f.Target.Class]
+	r.printer.Stacks(findings)
+	r.printWords(slices.DeleteFunc(findings, func(f *why.Finding) bool {
+		before, ok := r.printed[f.Target.Class]
 		return ok && before.Same(f.Verdict)
 	}))
 	return nil
 }
 
-func (t *reporter) printWords(findings []*why.Finding) {
-	t.printer.Words(findings...)
+func (r *reporter) printWords(findings []*why.Finding) {
+	r.printer.Words(findings...)
 	for _, f := range findings {
-		t.printed[f.Target.Class] = f.Verdict
+		r.printed[f.Target.Class] = f.Verdict
 	}
 }
 
@@ -86,14 +86,14 @@ func showWhy(ctx context.Context, o options, class string, window time.Duration)
 	if err != nil {
 		return err
 	}
-	t, err := newTeller(lab)
+	r, err := newReporter(lab)
 	if err != nil {
 		return err
 	}
-	f, err := why.Find(ctx, t.api, why.Subject{Class: class}, time.Now(), window)
+	f, err := why.Find(ctx, r.api, why.Subject{Class: class}, time.Now(), window)
 	if err != nil {
 		return err
 	}
-	t.printer.Why(f)
+	r.printer.Why(f)
 	return nil
 }

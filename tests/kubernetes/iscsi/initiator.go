@@ -30,6 +30,12 @@ func folder(target string) string {
 	return filepath.Join(records, strings.ReplaceAll(target, "/", "_"))
 }
 
+// mountOf is where the bridge of a target shows volumeFile.
+func mountOf(target string) string { return filepath.Join(folder(target), "mount") }
+
+// volumeFile is what longhorn-bridge calls its file.
+const volumeFile = "volume"
+
 func read(target string) (record, error) {
 	var r record
 	text, err := os.ReadFile(filepath.Join(folder(target), "record"))
@@ -173,7 +179,7 @@ func (r record) login(target string) error {
 
 // bridge starts the bridge to an engine, which lives on without iscsiadm, and returns its file once it is there.
 func bridge(t Target) (file string, err error) {
-	mount := filepath.Join(folder(t.Name), "mount")
+	mount := mountOf(t.Name)
 	if err := os.MkdirAll(mount, 0o700); err != nil {
 		return "", err
 	}
@@ -182,14 +188,14 @@ func bridge(t Target) (file string, err error) {
 		return "", err
 	}
 	defer log.Close()
-	cmd := exec.Command("longhorn-bridge", fmt.Sprintf("--socket=/proc/%d/root%s", t.Host, t.Socket), fmt.Sprintf("--size=%dB", t.Size), "--directory="+mount)
+	cmd := exec.Command("longhorn-bridge", fmt.Sprintf("--socket=/proc/%d/root%s", t.Tgtd, t.Socket), fmt.Sprintf("--size=%dB", t.Size), "--directory="+mount)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	file = filepath.Join(mount, "volume")
+	file = filepath.Join(mount, volumeFile)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -247,7 +253,7 @@ func (r record) logout(target string) error {
 		return err
 	}
 	// Who still has the file open keeps it without the mount; the bridge ends with the last of them.
-	if err := syscall.Unmount(filepath.Join(folder(target), "mount"), syscall.MNT_DETACH); err != nil {
+	if err := syscall.Unmount(mountOf(target), syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmounting the bridge of %s: %w", target, err)
 	}
 	if err := hideDisk(r.Disk); err != nil {

@@ -14,21 +14,24 @@ import (
 	"syscall"
 )
 
-// port is iSCSI's. tgtd is called there, by net/rpc.
-const port = "3260"
+// port is iSCSI's. tgtd is called there, by net/rpc, at host by who is in its container.
+const (
+	host = "127.0.0.1"
+	port = "3260"
+)
 
 // Target is a Longhorn volume, as its engine has tgtd know it.
 type Target struct {
 	ID     int
 	Name   string // the iSCSI qualified name
 	Socket string // of the engine, in the instance manager's container
-	Host   int    // tgtd's process there, as the node counts
+	Tgtd   int    // its process there, as the node counts
 	Size   int64  // in bytes
 }
 
 // Targets are those of one instance manager. They end with tgtd.
 type Targets struct {
-	host int // its process, as the node counts
+	self int // its process, as the node counts
 	mu   sync.Mutex
 	all  []Target
 }
@@ -42,7 +45,7 @@ func (t *Targets) New(target Target, _ *None) error {
 		if slices.ContainsFunc(t.all, func(other Target) bool { return other.ID == target.ID || other.Name == target.Name }) {
 			return fmt.Errorf("this target already exists: %d, %s", target.ID, target.Name)
 		}
-		target.Host = t.host
+		target.Tgtd = t.self
 		t.all = append(t.all, target)
 		return nil
 	})
@@ -86,12 +89,12 @@ func (t *Targets) change(do func() error) error {
 
 func serveTargets() error {
 	// An engine ends with its upgrade. tgtd has the same container, and stays.
-	host, err := os.Readlink("/host/proc/self")
+	self, err := os.Readlink("/host/proc/self")
 	if err != nil {
 		return err
 	}
 	t := &Targets{}
-	if t.host, err = strconv.Atoi(host); err != nil {
+	if t.self, err = strconv.Atoi(self); err != nil {
 		return fmt.Errorf("/host/proc/self: %w", err)
 	}
 	server := rpc.NewServer()
@@ -134,7 +137,6 @@ func tgtadm(arguments []string) error {
 		flags.String(ignored, "", "")
 	}
 	_ = flags.Parse(arguments) // it exits
-	const host = "127.0.0.1"
 	switch *op + " " + *mode {
 	case "show system":
 		fmt.Print("System:\n    State: ready\nBacking stores:\n    rdwr\n    longhorn\n")
@@ -181,7 +183,7 @@ func sgRaw(arguments []string) error {
 	if len(arguments) < 2 || arguments[1] != "a6" {
 		return fmt.Errorf("%q is not known here", arguments)
 	}
-	all, err := targets("127.0.0.1")
+	all, err := targets(host)
 	if err != nil {
 		return err
 	}
@@ -190,7 +192,7 @@ func sgRaw(arguments []string) error {
 	if i < 0 {
 		return fmt.Errorf("no target of %s", arguments[0])
 	}
-	file := filepath.Join("/host/proc/1/root", folder(all[i].Name), "mount", "volume")
+	file := filepath.Join("/host/proc/1/root", mountOf(all[i].Name), volumeFile)
 	if err := syscall.Setxattr(file, "user.reconnect", []byte{1}, 0); err != nil {
 		return fmt.Errorf("%s: longhorn-bridge does not connect again: %w", file, err)
 	}

@@ -40,9 +40,10 @@ func Fetched() []int { return majors("postgresql/") }
 
 // majors are the numbers after prefix in the names of build.
 func majors(prefix string) (majors []int) {
-	found, _ := filepath.Glob(filepath.Join(testkit.Root(), "build", prefix+"*"))
+	prefix = filepath.Join(testkit.Root(), "build") + "/" + prefix
+	found, _ := filepath.Glob(prefix + "*")
 	for _, at := range found {
-		if major, err := strconv.Atoi(strings.TrimPrefix(at, filepath.Join(testkit.Root(), "build")+"/"+prefix)); err == nil {
+		if major, err := strconv.Atoi(strings.TrimPrefix(at, prefix)); err == nil {
 			majors = append(majors, major)
 		}
 	}
