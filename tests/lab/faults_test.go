@@ -60,19 +60,29 @@ func faultOf(t *testing.T, action, replica string) {
 	}
 }
 
-// rebuildLost rebuilds the replicas of longhorn-r3 that its engine gave up before: on a busy machine one may not have
+// lostReplicas are the numbers of longhorn-r3's replicas that its engine has given up: on a busy machine one may not have
 // answered within the engine's 8 s.
-func rebuildLost(t *testing.T) {
+func lostReplicas(t *testing.T) []int {
 	t.Helper()
 	modes, err := replicaModes()
 	if err != nil {
 		t.Fatal(err)
 	}
+	var lost []int
 	for i, mode := range modes {
 		if mode == "ERR" {
-			t.Logf("replica %d was given up before this test began", i+1)
-			faultOf(t, "rebuild", fmt.Sprint("longhorn-r3-replica-", i+1))
+			lost = append(lost, i+1)
 		}
+	}
+	return lost
+}
+
+// rebuildLost rebuilds the replicas that the engine gave up without the test's doing.
+func rebuildLost(t *testing.T) {
+	t.Helper()
+	for _, n := range lostReplicas(t) {
+		t.Logf("the engine has given replica %d up", n)
+		faultOf(t, "rebuild", fmt.Sprint("longhorn-r3-replica-", n))
 	}
 }
 
