@@ -28,8 +28,10 @@ enum wake_reason {
 	WAKE_OTHER,   /* an interrupt that is no block request's end, a timer for example */
 };
 
-/* What a helper's wait is for; a server's is for one of enum phase (query/state.h). */
-#define TRACE_HELPER 255
+/* What a wait is for that no server's task waits: the server's are for one of enum phase (query/state.h). */
+enum trace_wait {
+	TRACE_HELPER = 255,
+};
 
 struct trace_event {
 	u64 start;
@@ -87,6 +89,7 @@ const struct trace_event *unused_trace_event __attribute__((unused));
 const enum trace_kind *unused_trace_kind __attribute__((unused));
 const enum trace_flag *unused_trace_flag __attribute__((unused));
 const enum wake_reason *unused_wake_reason __attribute__((unused));
+const enum trace_wait *unused_trace_wait __attribute__((unused));
 
 /* Room for an event, all zeros but for its kind and times; NULL, which is counted, if there is none. */
 static __always_inline struct trace_event *trace_begin(enum trace_kind kind, u64 start, u64 end)

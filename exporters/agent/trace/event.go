@@ -45,13 +45,13 @@ const (
 	flagFlushes     = uint8(bpf.TraceTraceFlagTRACE_FLUSHES)
 )
 
-// What a wait is for: enum phase of bpf/query/state.h, and TRACE_HELPER.
+// What a wait is for.
 const (
 	waitRead   = uint8(query.QueryPhasePHASE_READ)
 	waitWrite  = uint8(query.QueryPhasePHASE_WRITE)
 	waitSync   = uint8(query.QueryPhasePHASE_SYNC)
 	waitClient = uint8(query.QueryPhasePHASE_CLIENT)
-	waitHelper = uint8(255)
+	waitHelper = uint8(bpf.TraceTraceWaitTRACE_HELPER)
 )
 
 // Kinds of block requests, REQ_OP_ of the kernel.

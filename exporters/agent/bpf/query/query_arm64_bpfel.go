@@ -452,6 +452,7 @@ const (
 	QueryVarUnusedTraceEvent     = "unused_trace_event"
 	QueryVarUnusedTraceFlag      = "unused_trace_flag"
 	QueryVarUnusedTraceKind      = "unused_trace_kind"
+	QueryVarUnusedTraceWait      = "unused_trace_wait"
 	QueryVarUnusedWakeReason     = "unused_wake_reason"
 )
 
@@ -575,6 +576,7 @@ type QueryVariableSpecs struct {
 	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
+	UnusedTraceWait    *ebpf.VariableSpec `ebpf:"unused_trace_wait"`
 	UnusedWakeReason   *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
 
@@ -679,6 +681,7 @@ type QueryVariables struct {
 	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
+	UnusedTraceWait    *ebpf.Variable `ebpf:"unused_trace_wait"`
 	UnusedWakeReason   *ebpf.Variable `ebpf:"unused_wake_reason"`
 }
 

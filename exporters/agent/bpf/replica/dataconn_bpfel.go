@@ -307,6 +307,7 @@ const (
 	DataconnVarUnusedTraceEvent      = "unused_trace_event"
 	DataconnVarUnusedTraceFlag       = "unused_trace_flag"
 	DataconnVarUnusedTraceKind       = "unused_trace_kind"
+	DataconnVarUnusedTraceWait       = "unused_trace_wait"
 	DataconnVarUnusedView            = "unused_view"
 	DataconnVarUnusedWakeReason      = "unused_wake_reason"
 )
@@ -415,6 +416,7 @@ type DataconnVariableSpecs struct {
 	UnusedTraceEvent   *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
+	UnusedTraceWait    *ebpf.VariableSpec `ebpf:"unused_trace_wait"`
 	UnusedView         *ebpf.VariableSpec `ebpf:"unused_view"`
 	UnusedWakeReason   *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
@@ -503,6 +505,7 @@ type DataconnVariables struct {
 	UnusedTraceEvent   *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag    *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind    *ebpf.Variable `ebpf:"unused_trace_kind"`
+	UnusedTraceWait    *ebpf.Variable `ebpf:"unused_trace_wait"`
 	UnusedView         *ebpf.Variable `ebpf:"unused_view"`
 	UnusedWakeReason   *ebpf.Variable `ebpf:"unused_wake_reason"`
 }

@@ -78,6 +78,12 @@ const (
 	TraceTraceKindTRACE_OPERATION TraceTraceKind = 3
 )
 
+type TraceTraceWait uint32
+
+const (
+	TraceTraceWaitTRACE_HELPER TraceTraceWait = 255
+)
+
 type TraceWakeReason uint32
 
 const (
@@ -108,6 +114,7 @@ const (
 	TraceVarUnusedTraceEvent     = "unused_trace_event"
 	TraceVarUnusedTraceFlag      = "unused_trace_flag"
 	TraceVarUnusedTraceKind      = "unused_trace_kind"
+	TraceVarUnusedTraceWait      = "unused_trace_wait"
 	TraceVarUnusedWakeReason     = "unused_wake_reason"
 )
 
@@ -180,6 +187,7 @@ type TraceVariableSpecs struct {
 	UnusedTraceEvent *ebpf.VariableSpec `ebpf:"unused_trace_event"`
 	UnusedTraceFlag  *ebpf.VariableSpec `ebpf:"unused_trace_flag"`
 	UnusedTraceKind  *ebpf.VariableSpec `ebpf:"unused_trace_kind"`
+	UnusedTraceWait  *ebpf.VariableSpec `ebpf:"unused_trace_wait"`
 	UnusedWakeReason *ebpf.VariableSpec `ebpf:"unused_wake_reason"`
 }
 
@@ -228,6 +236,7 @@ type TraceVariables struct {
 	UnusedTraceEvent *ebpf.Variable `ebpf:"unused_trace_event"`
 	UnusedTraceFlag  *ebpf.Variable `ebpf:"unused_trace_flag"`
 	UnusedTraceKind  *ebpf.Variable `ebpf:"unused_trace_kind"`
+	UnusedTraceWait  *ebpf.Variable `ebpf:"unused_trace_wait"`
 	UnusedWakeReason *ebpf.Variable `ebpf:"unused_wake_reason"`
 }
 
