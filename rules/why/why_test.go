@@ -125,8 +125,8 @@ func TestScenarios(t *testing.T) {
 				r.Times(`plumbline_volume_path_seconds{volume="v-local",path="10.0.0.2:3260",backend="cstor",op="write"}`, 50, 0.020)
 				r.Times(`plumbline_volume_target_seconds{volume="v-local",backend="cstor",op="write"}`, 50, 0.004)
 			}
-		}, Largest, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network before the engine 16, the engine 4.0; " +
-			"most of it is the way over the network to the storage backend"},
+		}, Largest, "path", "", "local (the control) commits take 27 ms, of which 26 wait for sync; a write takes 24 ms, of which the network to the engine 16, the engine 4.0; " +
+			"most of it is the network to the engine"},
 		"writes of a replica limited": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-3"], l.Service["r3-3"], l.Device["r3"] = 31, 30, 34
 		}, SlowReplica, "replica", "r3-3", ""},
@@ -145,7 +145,7 @@ func TestScenarios(t *testing.T) {
 		"CPU hog beside a class much slower than the control": {"r3", func(l *whytest.Lab) {
 			l.Commit["local"]["runqueue"], l.Commit["r3"]["sync"] = 12, 40
 		}, Largest, "device", "", "r3 commits take 2.9 times local's: of 41 ms, 40 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-			"most of it is the way from the device to the storage backend; no replica stands out; besides, host n is short of CPU"},
+			"most of it is the way to the engine; no replica stands out; besides, host n is short of CPU"},
 		"lock storm": {"r1", func(l *whytest.Lab) {
 			l.Statement["r1"]["wait"] = 60
 			l.More = func(r *whytest.Recording) { r.Gauge(`plumbline_query_blocked{server="r1",node="n"}`, 2.5) }
@@ -242,7 +242,7 @@ func TestScenarios(t *testing.T) {
 func TestHealthyWords(t *testing.T) {
 	f := find(t, whytest.Healthy(), Subject{Class: "r3"})
 	want := "r3 commits take 2.6 times local's: of 5.7 ms, 4.6 wait for sync; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-		"most of it is the way from the device to the storage backend; no replica stands out"
+		"most of it is the way to the engine; no replica stands out"
 	if words := f.Words(); words != want {
 		t.Errorf("words\n%s\nwant\n%s", words, want)
 	}
@@ -342,7 +342,7 @@ func TestVolumeAlone(t *testing.T) {
 	}
 	Checked(t, f)
 	want := "lab/data-r3: no database server is known on it; a write takes 4.4 ms, of which the way to the engine 1.7, the slowest replica 1.6, the engine 0.70; " +
-		"most of it is the way from the device to the storage backend; no replica stands out"
+		"most of it is the way to the engine; no replica stands out"
 	if f.Words() != want {
 		t.Errorf("words\n%s\nwant\n%s", f.Words(), want)
 	}

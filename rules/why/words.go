@@ -15,7 +15,7 @@ import (
 // layerWord names a layer of the finding: below a device there may be an engine.
 func (f *Finding) layerWord(name string) string {
 	if name == layers.Device && Known(first(f.Write.Engine, slowestOf(f.Replicas).Time())) {
-		return "the way from the device to the storage backend"
+		return "the way to the engine"
 	}
 	return layers.Of(name).Words
 }
@@ -205,16 +205,13 @@ func (f *Finding) writeWords() string {
 	if len(f.Replicas) > 1 {
 		replica = "the slowest replica"
 	}
-	parts := []part{
-		{replica, slowest.Time()},
-		{"the network before the engine", seconds(w.Layers, layers.Path)},
-		{"the engine", seconds(w.Layers, layers.Engine)},
-		{"the kernel's queue", seconds(w.Layers, layers.Queue)},
-	}
-	if Known(first(w.Engine, slowest.Time())) {
-		parts = append(parts, part{"the way to the engine", seconds(w.Layers, layers.Device)})
-	} else {
-		parts = append(parts, part{"the device " + f.Target.Device, seconds(w.Layers, layers.Device)})
+	parts := []part{{replica, slowest.Time()}}
+	for _, layer := range []string{layers.Path, layers.Engine, layers.Queue, layers.Device} {
+		name := f.layerWord(layer)
+		if name == layers.Of(layers.Device).Words {
+			name += " " + f.Target.Device
+		}
+		parts = append(parts, part{name, seconds(w.Layers, layer)})
 	}
 	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(first(y.seconds, -1), first(x.seconds, -1)) })
 	var named []string
