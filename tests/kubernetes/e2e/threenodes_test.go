@@ -72,6 +72,7 @@ func TestThreeNodes(t *testing.T) {
 	part("a volume fills: paged with its claim", n.fillVolume)
 	part("the disk of a replica is slow: the replica, its disk and its node are named", func() { n.slowReplicaDisk(volume, away) })
 	part("the network of a replica's node is slow: the replica and its node are named", func() { n.slowNetwork(volume, away) })
+	part("a pod keeps the disk of a replica busy: the replica, its disk and the pod are named", func() { n.busyReplicaDisk(volume, away) })
 	part("the network of a replica's node is cut", func() { n.cutNetwork(volume, away) })
 	part("the primary's node is cut off", func() { n.loseNode(volume, home, standby) })
 	part("the primary's node is drained", n.drainNode)
@@ -166,6 +167,69 @@ func (n *node) slowReplicaDisk(v longhornVolume, w *worker) {
 	n.namesReplica("the disk of the replica on "+w.Name+" is slow", v, w, []string{device}, func() func() {
 		w.disk.Writes.Set(30 * time.Millisecond)
 		return func() { w.disk.Writes.Set(0) }
+	})
+}
+
+// writing is a pod that writes to the disk of a node's replicas, as much as it can, eight blocks at a time.
+const writing = `
+apiVersion: v1
+kind: Pod
+metadata: {name: nightly, namespace: default}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: nightly
+      image: e2e/busybox:latest
+      imagePullPolicy: Never
+      args:
+        - -c
+        - |
+          for n in 1 2 3 4 5 6 7 8; do
+            while :; do dd if=/dev/zero of=/disk/nightly-$n bs=4k count=2500 conv=notrunc oflag=direct; done &
+          done
+          wait
+      volumeMounts: [{name: disk, mountPath: /disk}]
+  volumes: [{name: disk, hostPath: {path: /var/lib/longhorn}}]
+`
+
+// busyReplicaDisk has a pod write to the disk of a replica, which does a thousand writes a second and no more.
+func (n *node) busyReplicaDisk(v longhornVolume, w *worker) {
+	n.t.Helper()
+	w.disk.Writes.Set(time.Millisecond)
+	defer w.disk.Writes.Set(0)
+	replica, device := n.replicaOn(v, w), filepath.Base(w.disk.Device)
+	what := "a pod keeps the disk of the replica on " + w.Name + " busy"
+	testkit.Eventually(n.t, 3*defaultTimeout, n.none(fmt.Sprintf(`volume:verdict:confidence{volume=%q, reason="replica"}`, v.volume)))
+	// Before that, nothing is usual.
+	testkit.Eventually(n.t, 4*defaultTimeout, n.some(fmt.Sprintf(`last_over_time(disk:requests:rate5m{node=%q, device=%q}[1d] offset 15m)`, w.Name, device)))
+	n.row(what, v, func() func() {
+		began := time.Now()
+		n.apply(fmt.Sprintf(writing, w.Name))
+		testkit.Eventually(n.t, defaultTimeout, func() error {
+			why := n.plumbline("why", "--namespace=db-"+v.class, v.claim)
+			for _, name := range []string{"replica " + replica + " stands out", device + " on " + w.Name, "default/nightly (pod)"} {
+				if !strings.Contains(strings.Join(strings.Fields(why), " "), name) {
+					return fmt.Errorf("no %q in\n%s", name, why)
+				}
+			}
+			n.keepLine("three-nodes.txt", "%s: named by kubectl plumbline why after %.0f s\n%s", what, time.Since(began).Seconds(), why)
+			return nil
+		})
+		testkit.Eventually(n.t, defaultTimeout, func() error {
+			alerts, err := n.firing("WalSyncSlow", "CanarySlow", "ReplicaSlowerThanPeers", "ReplicaFailSlow")
+			if err != nil {
+				return err
+			}
+			for _, a := range alerts {
+				if strings.Contains(fmt.Sprint(a.Annotations), "default/nightly") {
+					n.keepLine("three-nodes.txt", "%s: named by %s after %.0f s: %s", what, a.Labels["alertname"], time.Since(began).Seconds(), a.Annotations["description"])
+					return nil
+				}
+			}
+			return fmt.Errorf("the pod is in none of %v", alerts)
+		})
+		return func() { n.kubectl("delete", "pod/nightly", "--namespace=default", "--timeout=2m") }
 	})
 }
 
