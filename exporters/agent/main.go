@@ -55,10 +55,10 @@ func run(args []string) int {
 		StringsVar(&opts.nvme.Names)
 	app.Flags.Flag("iscsi.name", "How a storage backend names its volumes over iSCSI, as ENGINE=REGEXP: the target's whole name (IQN), with a group (?P<volume>…) and, where it is one replica of a volume, a group (?P<replica>…), such as lab=iqn\\.2026-11\\.io\\.example:(?P<volume>.+)-r-(?P<replica>[0-9]+); may be repeated. Longhorn's, cStor's and Jiva's are known; of others the volume is the whole name, behind a slash the LUN above 0, and on initiators behind an @ what the logical unit calls itself (/sys/block/sda/device/wwid), as an array may have one target for all and LUNs of each initiator's own.").
 		StringsVar(&opts.iscsi.Names)
-	app.Flags.Flag("nvme.server", "The name of a program that is an NVMe over TCP target in user space, as the kernel shows it (/proc/PID/comm), beside io-engine, spdk_tgt, nvmf_tgt and reactor_*; one that ends with a star is how names begin; may be repeated. Of root's processes of that name the sockets are followed.").
-		StringsVar(&opts.nvme.Servers)
-	app.Flags.Flag("iscsi.server", "The name of a program that is an iSCSI target in user space, as the kernel shows it (/proc/PID/comm), beside tgtd, istgt, gotgt and jiva; may be repeated. Of root's processes of that name the sockets are followed.").
-		StringsVar(&opts.iscsi.Servers)
+	app.Flags.Flag("nvme.target", "The name of a program that is an NVMe over TCP target in user space, as the kernel shows it (/proc/PID/comm), beside io-engine, spdk_tgt, nvmf_tgt and reactor_*; one that ends with a star is how names begin; may be repeated. Of root's processes of that name the sockets are followed.").
+		StringsVar(&opts.nvme.UserTargets)
+	app.Flags.Flag("iscsi.target", "The name of a program that is an iSCSI target in user space, as the kernel shows it (/proc/PID/comm), beside tgtd, istgt, gotgt and jiva; may be repeated. Of root's processes of that name the sockets are followed.").
+		StringsVar(&opts.iscsi.UserTargets)
 	app.Flags.Flag("disk.users", "Users of each disk with series of their own, the largest; all others are in one.").
 		Default("5").IntVar(&opts.disk.Users)
 	app.Flags.Flag("trace.sample", "With --collector.trace, one in so many of the statements that waited for a file or another session is followed; 1 is all.").

@@ -29,8 +29,8 @@ var update = flag.Bool("update", false, "write testdata/instructions.txt")
 const grows, few = 1.1, 20
 
 var objects = map[string]func() (*ebpf.CollectionSpec, error){
-	"disk": disk.LoadDisk, "dispatcher": dispatcher.LoadDispatcher, "iscsi": fabric.LoadIscsi, "iscsi_server": fabric.LoadIscsiServer, "nvme": fabric.LoadNvme,
-	"nvme_server": fabric.LoadNvmeServer, "query": query.LoadQuery, "dataconn": replica.LoadDataconn, "trace": trace.LoadTrace,
+	"disk": disk.LoadDisk, "dispatcher": dispatcher.LoadDispatcher, "iscsi": fabric.LoadIscsi, "iscsi_target": fabric.LoadIscsiTarget, "nvme": fabric.LoadNvme,
+	"nvme_target": fabric.LoadNvmeTarget, "query": query.LoadQuery, "dataconn": replica.LoadDataconn, "trace": trace.LoadTrace,
 }
 
 // A program's price is its instructions. One that has grown by a tenth is seen here, on every machine alike.

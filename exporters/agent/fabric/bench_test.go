@@ -31,7 +31,7 @@ type fabricNetwork struct {
 	name, title string
 	open        func(collector.Options, Options) (collector.Collector, error)
 	connect     func(b *testing.B) (device string)
-	server      bool // the target is in user space
+	userTarget  bool // the target is in user space
 }
 
 var networks = []fabricNetwork{
@@ -80,7 +80,7 @@ func benchFabric(b *testing.B, n fabricNetwork) {
 			b.Error(err)
 		}
 	})
-	l.collector.look()
+	l.collector.scan()
 	for _, side := range l.sides() {
 		if side.kernel == nil {
 			b.Fatalf("the %s is not followed: %v", side.name, side.err)
@@ -101,8 +101,8 @@ func benchFabric(b *testing.B, n fabricNetwork) {
 }
 
 func (l *fabricLoad) sides() []*fabricSide {
-	if l.server {
-		return []*fabricSide{l.collector.initiator, l.collector.servers.fabricSide}
+	if l.userTarget {
+		return []*fabricSide{l.collector.initiator, l.collector.userTargets.fabricSide}
 	}
 	return []*fabricSide{l.collector.initiator, l.collector.target}
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit"
 )
 
-// interval is how often it is looked whether the machine uses or serves volumes over a network, and which.
+// interval is how often the collector scans for volumes that the machine uses or serves over a network.
 const interval = time.Second
 
 // Options are the own ones of a collector of a storage network.
 type Options struct {
 	// Names are further rules that name what is served: remote.NVMe, remote.ISCSI.
 	Names []string
-	// Servers are the names of further programs that are targets in user space.
-	Servers []string
+	// UserTargets are the names of further programs that are targets in user space.
+	UserTargets []string
 }
 
 // fabricWire is a storage network whose operations the kernel itself reports, at its initiator and at its target.
@@ -47,8 +47,8 @@ type fabricWire struct {
 	// it is made of.
 	export  func(key *bpf.ExportKey, e *bpf.Export, p *fabricPeer) (address string)
 	backing func(procfs, sysfs string, p *fabricPeer) remote.Backing
-	// server is the wire's target in user space; nil if none is followed.
-	server *fabricServer
+	// userTarget is the wire's target in user space; nil if none is followed.
+	userTarget *fabricUserTarget
 	// aborts is true if the target ends operations that the initiator aborts, which nothing reports, and if an idle
 	// initiator sends nothing.
 	aborts bool
@@ -65,9 +65,9 @@ func newFabric(o collector.Options, wire fabricWire, names remote.Names) *fabric
 	c.target = newSide(c, "target", operation.ViewFrontend)
 	c.target.ofModule(wire.target, wire.targetModule, c.target.sweepExports)
 	c.sides = []*fabricSide{c.initiator, c.target}
-	if wire.server != nil {
-		c.servers = newServers(c)
-		c.sides = append(c.sides, c.servers.fabricSide)
+	if wire.userTarget != nil {
+		c.userTargets = newUserTargets(c)
+		c.sides = append(c.sides, c.userTargets.fabricSide)
 	}
 	return c
 }
@@ -83,17 +83,17 @@ type fabricCollector struct {
 	clock func() uint64
 	stop  context.CancelFunc
 	done  sync.WaitGroup
-	// known is of the looks, which come one after another.
+	// known is of the scans, which come one after another.
 	known remote.Known
 
 	// mu guards the rest. Its holder reads and writes memory and the kernel's maps only, except that a side is loaded
 	// under it.
 	mu                sync.Mutex
 	initiator, target *fabricSide
-	// servers are the targets in user space; nil if the wire has none that is followed. sides are all.
-	servers *fabricServers
-	sides   []*fabricSide
-	// paths are the latest look's, by the kernel's name of the disk, local the machine's own disks by their sequence,
+	// userTargets are the targets in user space; nil if the wire has none that is followed. sides are all.
+	userTargets *fabricUserTargets
+	sides       []*fabricSide
+	// paths are the latest scan's, by the kernel's name of the disk, local the machine's own disks by their sequence,
 	// and down since when a path is not usable.
 	paths map[string]remote.Path
 	// unread is how many of its disks have a form in sysfs that is not understood.
@@ -104,35 +104,35 @@ type fabricCollector struct {
 	totals     *operation.Totals
 	operations operation.Seen
 	lastSeen   map[operation.Labels]time.Time
-	err        error // of the latest look at the paths
+	err        error // of the latest read of the paths
 }
 
 // Start implements Collector.
 func (c *fabricCollector) Start(ctx context.Context) error {
 	ctx, c.stop = context.WithCancel(ctx)
 	// Each scrape reports a side that cannot be loaded, which does not take the other one along.
-	c.look()
-	c.done.Go(func() { collector.Every(ctx, c.log, interval, nil, c.look) })
+	c.scan()
+	c.done.Go(func() { collector.Every(ctx, c.log, interval, nil, c.scan) })
 	return nil
 }
 
-// look finds what there is to follow, attaches or detaches, and frees what is gone. It holds no lock while it reads. A
+// scan finds what there is to follow, attaches or detaches, and frees what is gone. It holds no lock while it reads. A
 // read of sysfs may wait for a controller. A list of a process's sockets takes longer the more files the process has
 // open.
-func (c *fabricCollector) look() {
+func (c *fabricCollector) scan() {
 	found, err := c.wire.read(c.options.SysFS, &c.known)
 	serving := c.wire.serving(c.options.SysFS)
-	c.lookAtBackings()
-	if c.servers != nil {
-		c.servers.find()
+	c.readBackings()
+	if c.userTargets != nil {
+		c.userTargets.find()
 	}
 	c.settle(found, err, serving)
-	if c.servers != nil {
-		c.servers.begin()
+	if c.userTargets != nil {
+		c.userTargets.begin()
 	}
 }
 
-// settle acts on what a look has found of the machine's paths, err is why it has not, and on whether it can serve
+// settle acts on what a scan has found of the machine's paths, err is why it has not, and on whether it can serve
 // anybody.
 func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	c.mu.Lock()
@@ -157,8 +157,8 @@ func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	}
 	c.initiator.need(err == nil && found.Connections > 0, now)
 	c.target.need(serving, now)
-	if c.servers != nil {
-		c.servers.follow(now)
+	if c.userTargets != nil {
+		c.userTargets.follow(now)
 	}
 	for _, side := range c.sides {
 		side.sweep(now)
@@ -171,9 +171,9 @@ func (c *fabricCollector) settle(found remote.Paths, err error, serving bool) {
 	}
 }
 
-// lookAtBackings reads what the target's namespaces are made of: of new ones, of those with an operation that gets old,
+// readBackings reads what the target's namespaces are made of: of new ones, of those with an operation that gets old,
 // and of all once a minute.
-func (c *fabricCollector) lookAtBackings() {
+func (c *fabricCollector) readBackings() {
 	c.mu.Lock()
 	todo := map[*fabricPeer]fabricPeer{}
 	for _, p := range c.target.peers {

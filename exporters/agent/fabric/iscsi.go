@@ -33,16 +33,16 @@ var iscsiWire = fabricWire{
 		return remote.ISCSIBacking(procfs, sysfs, p.subsystem, p.group, p.number)
 	},
 	aborts: true,
-	server: &fabricServer{
-		names:    iscsiServers,
-		load:     bpf.LoadIscsiServer,
+	userTarget: &fabricUserTarget{
+		names:    iscsiUserTargets,
+		load:     bpf.LoadIscsiTarget,
 		follower: dispatcher.DispatcherFollowerFOLLOWS_ISCSI,
 	},
 }
 
-// iscsiServers are the names of targets in user space that are known: tgt (Longhorn V1 has one), istgt
+// iscsiUserTargets are the names of targets in user space that are known: tgt (Longhorn V1 has one), istgt
 // (cStor's is one), gotgt, which Jiva's controller has in it.
-var iscsiServers = []string{"tgtd", "istgt", "gotgt", "jiva"}
+var iscsiUserTargets = []string{"tgtd", "istgt", "gotgt", "jiva"}
 
 // NewISCSI returns the collector of volumes over iSCSI, for the kernel's initiator and target, and for targets in user
 // space.
@@ -51,7 +51,7 @@ func NewISCSI(o collector.Options, own Options) (collector.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--iscsi.name: %w", err)
 	}
-	wire, err := iscsiWire.withServers(own.Servers)
+	wire, err := iscsiWire.withUserTargets(own.UserTargets)
 	if err != nil {
 		return nil, err
 	}

@@ -147,13 +147,13 @@ func wireBytes(digests bool, messages ...scriptedPDU) (b []byte) {
 }
 
 // newScriptedBench follows this process.
-func newScriptedBench(t *testing.T) *serverBench {
+func newScriptedBench(t *testing.T) *userTargetBench {
 	t.Helper()
 	name, err := os.ReadFile("/proc/self/comm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newServerBench(t, strings.TrimSpace(string(name)))
+	b := newUserTargetBench(t, strings.TrimSpace(string(name)))
 	b.show(os.Getpid())
 	return b
 }
@@ -177,7 +177,7 @@ func oneWrite(c net.Conn, b []byte) error {
 	return err
 }
 
-func (b *serverBench) connect() *script {
+func (b *userTargetBench) connect() *script {
 	b.T.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,7 +198,7 @@ func (b *serverBench) connect() *script {
 }
 
 // use logs in to a target and reads once from its LUN 0, which then has series.
-func (b *serverBench) use(volume string) *script {
+func (b *userTargetBench) use(volume string) *script {
 	b.T.Helper()
 	s := b.connect()
 	s.login(scriptedTarget + volume)
@@ -276,7 +276,7 @@ func scriptedCountsOf(r operationtest.Reading, volume string) scriptedCounts {
 }
 
 // expect waits until a volume's counts are these.
-func (b *serverBench) expect(volume string, want scriptedCounts) (r operationtest.Reading) {
+func (b *userTargetBench) expect(volume string, want scriptedCounts) (r operationtest.Reading) {
 	b.T.Helper()
 	testkit.Eventually(b.T, testkit.DefaultTimeout, func() error {
 		r = b.Read()
@@ -288,8 +288,8 @@ func (b *serverBench) expect(volume string, want scriptedCounts) (r operationtes
 	return r
 }
 
-// stays makes sure that a look later a volume's counts are still these.
-func (b *serverBench) stays(volume string, want scriptedCounts) operationtest.Reading {
+// stays makes sure that a scan later a volume's counts are still these.
+func (b *userTargetBench) stays(volume string, want scriptedCounts) operationtest.Reading {
 	b.T.Helper()
 	time.Sleep(interval + interval/4)
 	r := b.Read()
@@ -725,10 +725,10 @@ func TestISCSIScriptedJunk(t *testing.T) {
 	s.check(oneWrite(s.initiator, junk))
 	s.check(oneRead(s.target, junk))
 	r := b.expect("junk", scriptedCounts{reads: 1})
-	if n := r.Value("plumbline_replica_resyncs_total", operationtest.Match{"wire": "iscsi-server"}); n != 1 {
+	if n := r.Value("plumbline_replica_resyncs_total", operationtest.Match{"wire": "iscsi-user-target"}); n != 1 {
 		t.Errorf("%v resyncs, want 1", n)
 	}
-	if n := r.Value("plumbline_replica_lost_total", operationtest.Match{"wire": "iscsi-server", "reason": "end_unseen"}); n != 1 {
+	if n := r.Value("plumbline_replica_lost_total", operationtest.Match{"wire": "iscsi-user-target", "reason": "end_unseen"}); n != 1 {
 		t.Errorf("%v lost, want 1", n)
 	}
 	s.answer(dataIn(2, hasState, scriptedBlock))
@@ -876,7 +876,7 @@ func TestISCSIScriptedNotRoot(t *testing.T) {
 	b.show(p.Process.Pid)
 	b.start() // which sees that one process is followed, this one
 	r := b.Read()
-	if n := r.Value("plumbline_replica_processes_refused_total", operationtest.Match{"wire": "iscsi-server"}); n != 1 {
+	if n := r.Value("plumbline_replica_processes_refused_total", operationtest.Match{"wire": "iscsi-user-target"}); n != 1 {
 		t.Errorf("%v processes refused, want 1", n)
 	}
 }

@@ -158,7 +158,7 @@ func TestISCSIInitiator(t *testing.T) {
 	b.put(initiator, "operations", uint64(0x300), bpf.Operation{Start: now - 5e9, Number: 2, Op: 0, GivenUp: 1}) // aborted
 	b.put(initiator, "operations", uint64(0x400), bpf.Operation{Start: now - 5e9, Number: bpf.Ignored, Op: 5})   // was for no disk
 	b.put(initiator, "unanswered", uint32(1), uint64(3))
-	b.collector.look()
+	b.collector.scan()
 
 	one, two := operationtest.Match{"volume": "db", "address": "10.0.0.1:3260", "backend": "lab"}, operationtest.Match{"volume": "iqn.x:db", "path": "10.0.0.2:3260", "backend": "iscsi"}
 	r := b.read()
@@ -180,7 +180,7 @@ func TestISCSIInitiator(t *testing.T) {
 		t.Errorf("the oldest request is %v s old", age)
 	}
 
-	b.collector.look() // the kernel counts none under way at sdb, twice
+	b.collector.scan() // the kernel counts none under way at sdb, twice
 	r = b.read()
 	if lost, given := r.Value("plumbline_replica_lost_total", operationtest.Match{"wire": "iscsi-initiator"}), r.Value("plumbline_volume_path_unanswered_total", two); lost != 1 || given != 1 {
 		t.Errorf("%v lost and %v unanswered, want 1 and 1", lost, given)
@@ -198,7 +198,7 @@ func TestISCSIInitiator(t *testing.T) {
 		inFlight, unanswered float64
 	}{{0, 1, 3}, {80 * time.Second, 1, 3}, {100 * time.Second, 0, 4}} {
 		b.ahead = step.ahead
-		b.collector.look()
+		b.collector.scan()
 		r = b.read()
 		under, gone := r.Value("plumbline_replica_requests_in_flight", one), r.Value("plumbline_replica_request_unanswered_total", one)
 		if n := r.Count(operationtest.RequestMetric, one); n != 10 || under != step.inFlight || gone != step.unanswered {
@@ -218,26 +218,26 @@ func TestISCSIInitiator(t *testing.T) {
 	}
 	b.local(5, "sdb")
 	b.disk(5, 80)
-	b.collector.look()
+	b.collector.scan()
 	if n := b.read().Count(pathMetric, two); n != 20 {
 		t.Errorf("%d commands of a path whose disk's name is another one's, want 20", n)
 	}
 }
 
 // A disk's name, and its memory, are another one's at once: nothing of the new path is counted as the old one's, also
-// at the first look.
+// at the first scan.
 func TestISCSINameUsedAgain(t *testing.T) {
 	b := newISCSIBench(t)
 	b.session(1, "iqn.x:old", "10.0.0.1", "sda", "0 0")
 	b.disk(1, 10)
-	b.collector.look()
+	b.collector.scan()
 	if err := errors.Join(os.RemoveAll(filepath.Join(b.sysfs, "block/sda")), os.RemoveAll(filepath.Join(b.sysfs, "devices/platform/host1"))); err != nil {
 		t.Fatal(err)
 	}
 	b.session(2, "iqn.x:new", "10.0.0.2", "sda", "0 0")
 	b.disk(2, 3)
 	for range 3 {
-		b.collector.look()
+		b.collector.scan()
 		b.put(b.collector.initiator, "latencies", bpf.LatencyKey{Number: 2, Op: 1}, latencyOf(7))
 		r := b.read()
 		if old, fresh := r.Count(pathMetric, operationtest.Match{"volume": "iqn.x:old"}), r.Count(pathMetric, operationtest.Match{"volume": "iqn.x:new"}); old != 10 || fresh != 7 {
@@ -266,8 +266,8 @@ func TestISCSITarget(t *testing.T) {
 	now := collector.Monotonic()
 	b.put(target, "controllers", uint64(0x900), bpf.Controller{Seen: now, Subsystem: 1})
 	b.put(target, "operations", uint64(0x100), bpf.Operation{Start: now, Controller: 0x900, Number: 7, GivenUp: 1})
-	b.collector.look()
-	b.collector.look() // now it is known what the LUN is made of
+	b.collector.scan()
+	b.collector.scan() // now it is known what the LUN is made of
 
 	one := operationtest.Match{"volume": "db", "address": "10.0.0.2:3260", "backend": "lab"}
 	r := b.read()
@@ -280,18 +280,18 @@ func TestISCSITarget(t *testing.T) {
 
 	// The disk hangs: the command is under way as long as it takes.
 	b.ahead = 2 * keepAliveTimeout
-	look := func() float64 {
+	underWay := func() float64 {
 		for range 3 {
-			b.collector.look()
+			b.collector.scan()
 		}
 		return b.read().Value("plumbline_replica_services_in_flight", one)
 	}
-	if n := look(); n != 1 {
+	if n := underWay(); n != 1 {
 		t.Fatalf("%v under way while the disk hangs", n)
 	}
 	// The disk has nothing to do any more, and no end was reported: it was aborted.
 	b.attribute("0 0", "class/block/sdz/inflight")
-	if n := look(); n != 0 {
+	if n := underWay(); n != 0 {
 		t.Fatalf("%v under way though the disk is idle", n)
 	}
 	r = b.read()
@@ -319,7 +319,7 @@ func TestISCSICheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.(*fabricCollector).look()
+	c.(*fabricCollector).scan()
 	results := c.Check()
 	wants := []string{"0 over a network", "has not loaded the module scsi_transport_iscsi; its verifier takes", "has not loaded the module iscsi_target_mod; its verifier takes",
 		"no process of root's named tgtd, istgt, gotgt, jiva; its verifier takes"}
@@ -346,7 +346,7 @@ func TestISCSIRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newFabric(collector.Options{Log: slog.New(slog.DiscardHandler), SysFS: sysfs}, wire, remote.Names{})
-	c.look()
+	c.scan()
 	if err := c.initiator.err; err == nil || c.initiator.kernel != nil {
 		t.Fatal("programs are attached to tracepoints that are not there")
 	}

@@ -41,7 +41,7 @@ type fabricKernel struct {
 	// programs are the collection's, as their costs are reported, and sizes the entries of its maps.
 	programs map[string]bpfstats.Program
 	sizes    map[string]uint32
-	// dispatch passes calls on sockets on to the programs; nil of those that look at none.
+	// dispatch passes calls on sockets on to the programs; nil of those that follow none.
 	dispatch *platform.Dispatcher
 }
 
@@ -108,7 +108,7 @@ func (k *fabricKernel) attach() error {
 	return nil
 }
 
-// tryFabric lets the kernel's verifier look at a side's programs, and attaches nothing. As the modules they are for
+// tryFabric lets the kernel's verifier check a side's programs, and attaches nothing. As the modules they are for
 // need not be there, what the programs know of these modules' types is taken for true.
 func tryFabric(wire fabricWire, programs []fabricProgram) (*fabricKernel, error) {
 	spec, err := fabricSpec(wire, programs)

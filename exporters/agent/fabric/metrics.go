@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -27,7 +28,7 @@ var (
 		"The state that a path is in, as the kernel reports it once a second; 1. state is the controller's (live, connecting, …) or the iSCSI session's (logged_in, failed, free), ana_state the path's (optimized, non-optimized, inaccessible, …; of iSCSI active/optimized, standby, …), empty without multipathing.",
 		[]string{"volume", "path", "backend", "node", "device", "controller", "state", "ana_state"}, nil)
 	pathDown = prometheus.NewDesc("plumbline_volume_path_down_seconds",
-		"For how long no command can go by this path, in seconds, looked at each second: its controller is not live, its session not logged in, or the target has closed the path (ana_state inaccessible, persistent-loss or change; standby, unavailable, offline or transitioning); 0 if it is usable. "+
+		"For how long no command can go by this path, in seconds, read each second: its controller is not live, its session not logged in, or the target has closed the path (ana_state inaccessible, persistent-loss or change; standby, unavailable, offline or transitioning); 0 if it is usable. "+
 			"What waits for a path is in no other metric of the path.",
 		[]string{"volume", "path", "backend", "node", "device", "controller"}, nil)
 )
@@ -67,11 +68,11 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 			now.Connections[l]++
 		}
 	}
-	if c.servers != nil && c.servers.concerned() {
-		for _, p := range c.servers.peers {
+	if c.userTargets != nil && c.userTargets.concerned() {
+		for _, p := range c.userTargets.peers {
 			now.Connections[p.ViewLabels]++
 		}
-		send(collector.Gauge(targetProcesses, float64(len(c.servers.followed)), c.options.Node, c.wire.name))
+		send(collector.Gauge(targetProcesses, float64(len(c.userTargets.followed)), c.options.Node, c.wire.name))
 	}
 	c.sendInfo(send)
 	for l, n := range now.Connections {
@@ -79,8 +80,8 @@ func (c *fabricCollector) collect() (metrics []prometheus.Metric, err error) {
 	}
 	errs = append(errs, c.initiator.sendLosses(send), c.target.sendLosses(send))
 	// Few nodes have a target in user space: without one there is nothing to lose.
-	if c.servers != nil && c.servers.concerned() {
-		errs = append(errs, c.servers.sendLosses(send), c.servers.sendEvents(send))
+	if c.userTargets != nil && c.userTargets.concerned() {
+		errs = append(errs, c.userTargets.sendLosses(send), c.userTargets.sendEvents(send))
 	}
 	return metrics, errors.Join(errs...)
 }
@@ -95,7 +96,7 @@ func (s *fabricSide) costs() (metrics []prometheus.Metric, err error) {
 		stats.Programs[name] = p
 	}
 	for name := range s.kernel.sizes {
-		stats.Maps[s.name+"_"+name] = s.kernel.collection.Maps[name]
+		stats.Maps[strings.ReplaceAll(s.name, "-", "_")+"_"+name] = s.kernel.collection.Maps[name]
 	}
 	ch := make(chan prometheus.Metric)
 	go func() {

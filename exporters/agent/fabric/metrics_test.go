@@ -16,7 +16,7 @@ func TestFabricCountsNotWhole(t *testing.T) {
 	b.session(1, "iqn.x:db", "10.0.0.1", "sda", "0 0")
 	b.disk(1, 10)
 	b.put(b.collector.initiator, "unanswered", uint32(1), uint64(3))
-	b.collector.look()
+	b.collector.scan()
 	if n := b.read().Count(pathMetric, nil); n != 10 {
 		t.Fatalf("%d commands, want 10", n)
 	}

@@ -31,17 +31,17 @@ var nvmeWire = fabricWire{
 	backing: func(procfs, sysfs string, p *fabricPeer) remote.Backing {
 		return remote.NVMeBacking(procfs, sysfs, p.subsystem, p.number)
 	},
-	server: &fabricServer{
-		names:    nvmeServers,
-		load:     bpf.LoadNvmeServer,
+	userTarget: &fabricUserTarget{
+		names:    nvmeUserTargets,
+		load:     bpf.LoadNvmeTarget,
 		follower: dispatcher.DispatcherFollowerFOLLOWS_NVME,
 	},
 }
 
-// nvmeServers are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's
+// nvmeUserTargets are the names of targets in user space that are known, all SPDK's: Mayastor's io-engine, Longhorn's
 // second engine (spdk_tgt), the target alone. SPDK calls its first thread reactor_ and the number of its CPU, and so
 // the process.
-var nvmeServers = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_*"}
+var nvmeUserTargets = []string{"io-engine", "spdk_tgt", "nvmf_tgt", "reactor_*"}
 
 // NewNVMe returns the collector of volumes over NVMe over Fabrics, for the kernel's initiator and target, and for
 // targets in user space.
@@ -50,7 +50,7 @@ func NewNVMe(o collector.Options, own Options) (collector.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--nvme.name: %w", err)
 	}
-	wire, err := nvmeWire.withServers(own.Servers)
+	wire, err := nvmeWire.withUserTargets(own.UserTargets)
 	if err != nil {
 		return nil, err
 	}

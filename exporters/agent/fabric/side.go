@@ -34,7 +34,7 @@ const (
 type fabricSide struct {
 	*fabricCollector
 	name string
-	// load loads and attaches the programs, try has the kernel's verifier look at them only.
+	// load loads and attaches the programs, try has the kernel's verifier check them only.
 	load, try func() (*fabricKernel, error)
 	// missing is what has to be there before there is anything to follow; empty if it is there.
 	missing func() string
@@ -51,7 +51,7 @@ type fabricSide struct {
 	// peers are what the numbers stand for, and unnamed since when those are known that have no name yet.
 	peers   map[uint32]*fabricPeer
 	unnamed map[uint32]time.Time
-	// doubted are the operations that the kernel's own count had none of at the latest look.
+	// doubted are the operations that the kernel's own count had none of at the latest read.
 	doubted map[uint64]uint64
 	// events are the programs' counts before the latest load.
 	events [bpf.Events]uint64
@@ -344,7 +344,7 @@ func (s *fabricSide) sweepOperations() error {
 	return errors.Join(errs...)
 }
 
-// judge reports whether an operation is void, as its end cannot come any more, or whether that is so if the next look
+// judge reports whether an operation is void, as its end cannot come any more, or whether that is so if the next read
 // confirms it.
 func (s *fabricSide) judge(o *bpf.Operation, peer *fabricPeer, heard bpf.Controller, clock uint64) (void, doubt bool) {
 	// The kernel counts reads and writes; it does not report flushes before 6.16.

@@ -33,7 +33,7 @@ type agent struct {
 func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 	logf("starting the agent")
 	a := &agent{out: out, process: rig.Start(t, exec.Command(o.agent, "--web.listen-address="+agentAddress, "--log.level=info", "--iscsi.name="+iscsiName,
-		"--nvme.server="+filepath.Base(o.target),
+		"--nvme.target="+filepath.Base(o.target),
 		// The emulator is slow.
 		"--scrape.collector-timeout="+scrapeTimeout.String()))}
 	var m agentproc.Metrics

@@ -50,7 +50,7 @@ struct operation {
 	u64 controller; /* the target's, 0 at the initiator; of a target in user space the LUN */
 	u32 number;     /* of the disk or export */
 	u32 bytes;
-	u16 identifier; /* the target's: a broken connection leaves commands without an end; in user space: server.h */
+	u16 identifier; /* the target's: broken connections leave commands with no end; in user space: user_target.h */
 	u8 op;          /* enum wire_op */
 	u8 given_up;    /* if another command takes its place, it was given up: its end was not missed */
 	u8 pad[4];

@@ -42,7 +42,7 @@ func TestSameMaps(t *testing.T) {
 	if !reflect.DeepEqual(layouts["nvme"], layouts["iscsi"]) || len(layouts["nvme"]) < 8 {
 		t.Errorf("maps differ: %v", layouts)
 	}
-	spec, err := LoadIscsiServer()
+	spec, err := LoadIscsiTarget()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 #ifndef __PLUMBLINE_ISCSI_LOGIN_H__
 #define __PLUMBLINE_ISCSI_LOGIN_H__
 
-#include "server.h"
+#include "user_target.h"
 
 /* What is sought in a text. */
 struct login_search {

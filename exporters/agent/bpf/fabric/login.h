@@ -6,7 +6,7 @@
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 
-/* As much of a text as is looked at; open-iscsi's are 500 bytes long. A power of two less one, so that the
+/* As much of a text as is read; open-iscsi's are 500 bytes long. A power of two less one, so that the
  * verifier can bound it. */
 #define LOGIN_TEXT 1023
 

@@ -1,5 +1,5 @@
 /* The interface between a storage network's wire and the following of its connections at a target in user space
- * (server.h). A wire is a header file that includes this one and defines
+ * (user_target.h). A wire is a header file that includes this one and defines
  *
  *   WIRE_HEADER_MAX                        the longest header, in bytes, less than HEADER_CAPACITY / 2
  *   WIRE_GUESSES                           1 to try digests where a connection's beginning was not seen, else 0
@@ -9,7 +9,7 @@
  *   void wire_login(s, m, text, to_target) reads a login's message, with its text, or 0 if there is none
  *   u32 wire_rejected(text)                the tag of the message that a target has refused
  *
- * and a program file, which includes the wire's header, server.h and server_programs.h.
+ * and a program file, which includes the wire's header, user_target.h and user_target_programs.h.
  */
 #ifndef __PLUMBLINE_MESSAGE_H__
 #define __PLUMBLINE_MESSAGE_H__

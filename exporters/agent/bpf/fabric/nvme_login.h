@@ -4,7 +4,7 @@
 #define __PLUMBLINE_NVME_LOGIN_H__
 
 #include "nvme_pdu.h"
-#include "server.h"
+#include "user_target.h"
 
 static __noinline void wire_login(struct session *s, struct message *m, struct login_text *text, bool to_target)
 {

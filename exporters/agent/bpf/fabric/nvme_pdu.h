@@ -68,7 +68,7 @@ static __always_inline u32 pdu_header(u8 type)
 	return 0;
 }
 
-/* As much of it as is looked at. */
+/* As much of it as is read. */
 static __always_inline u32 wire_need(const u8 *h, u32 have)
 {
 	u32 length;

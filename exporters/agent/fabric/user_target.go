@@ -23,80 +23,80 @@ import (
 )
 
 const (
-	// serverScanInterval is how often all processes are scanned for targets in user space. A volume's target begins
-	// before the volume is used.
-	serverScanInterval = 5 * time.Second
+	// userTargetScanInterval is how often all processes are scanned for targets in user space. A volume's target
+	// begins before the volume is used.
+	userTargetScanInterval = 5 * time.Second
 	// loginTimeout is how long a login may take: connections that only begin one must not take the room of others.
 	loginTimeout = 10 * time.Second
 )
 
-// fabricServer is a wire's target that is a program in user space.
-type fabricServer struct {
+// fabricUserTarget is a wire's target that is a program in user space.
+type fabricUserTarget struct {
 	// names are the programs', as the kernel shows them; one that ends with a star is how names begin.
 	names    []string
 	load     func() (*ebpf.CollectionSpec, error)
 	follower platform.Follower
 }
 
-// withServers is the wire with further programs.
-func (w fabricWire) withServers(names []string) (fabricWire, error) {
+// withUserTargets is the wire with further programs.
+func (w fabricWire) withUserTargets(names []string) (fabricWire, error) {
 	for _, name := range names {
 		if bare := strings.TrimSuffix(name, "*"); bare == "" || len(bare) > untrusted.MaxComm {
-			return w, fmt.Errorf("--%s.server: %q: the kernel's name of a process has 1 to %d bytes; a * may follow", w.name, name, untrusted.MaxComm)
+			return w, fmt.Errorf("--%s.target: %q: the kernel's name of a process has 1 to %d bytes; a * may follow", w.name, name, untrusted.MaxComm)
 		}
 	}
-	server := *w.server
-	server.names = slices.Concat(server.names, names)
-	w.server = &server
+	userTarget := *w.userTarget
+	userTarget.names = slices.Concat(userTarget.names, names)
+	w.userTarget = &userTarget
 	return w, nil
 }
 
 // is reports whether a process of this name is one.
-func (s *fabricServer) is(name string) bool {
+func (s *fabricUserTarget) is(name string) bool {
 	return slices.ContainsFunc(s.names, func(known string) bool {
 		begins, ok := strings.CutSuffix(known, "*")
 		return name == known || ok && strings.HasPrefix(name, begins)
 	})
 }
 
-// fabricServers are the targets in user space of this machine: the third side. Its collector's mu guards it, except
-// that only looks, which come one after another, load, unload and follow, and use found, looked, owners and left.
-type fabricServers struct {
+// fabricUserTargets are the targets in user space of this machine: the third side. Its collector's mu guards it, except
+// that only scans, which come one after another, load, unload and follow, and use found, sampled, owners and left.
+type fabricUserTargets struct {
 	*fabricSide
-	server *serverKernel // the kernel, once loaded
+	userTargetKernel *userTargetKernel // the kernel, once loaded
 	// found are the processes by their ids, with their start, as of scanned.
 	found   map[int]uint64
 	scanned time.Time
-	looked  serverLook
+	sampled userTargetSample
 	// followed are those that the kernel's programs know.
 	followed map[int]uint64
 	// owners are the owners of the processes that were found, and left those of them without room.
-	owners map[serverProcess]string
-	left   map[serverProcess]bool
+	owners map[userTargetProcess]string
+	left   map[userTargetProcess]bool
 
 	loaded     bool           // ever
 	refused    map[int]uint64 // processes that are named like a target and not root's, by their start
 	refusals   uint64
 	leftOut    uint64 // processes that are not followed because there are too many
-	lookErrors uint64
+	scanErrors uint64
 	// known are the processes that the latest scan has seen, and failed why some could not be left.
 	known  map[int]bool
 	failed error
 	// warnings is the log for what others can cause any number of.
 	warnings *slog.Logger
 	// counted are the programs' counts before the latest load.
-	counted [bpf.ServerEvents]uint64
+	counted [bpf.UserTargetEvents]uint64
 }
 
-// serverProcess is a process, distinguished by its start from a later one of the same number.
-type serverProcess struct {
+// userTargetProcess is a process, distinguished by its start from a later one of the same number.
+type userTargetProcess struct {
 	pid   int
 	start uint64
 }
 
-// serverLook is what a look has seen, in this order: what is in an earlier part is in a later one, if it is still
-// there.
-type serverLook struct {
+// userTargetSample is what was read of the kernel's maps and of open sockets, in this order: what is in an earlier part
+// is in a later one, if it is still there.
+type userTargetSample struct {
 	operations map[uint64]bpf.Operation
 	exports    map[bpf.ExportKey]bpf.Export
 	sessions   map[uint64]bpf.Session
@@ -105,11 +105,11 @@ type serverLook struct {
 	err        error
 }
 
-func newServers(c *fabricCollector) *fabricServers {
-	s := &fabricServers{fabricSide: newSide(c, "server", operation.ViewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
+func newUserTargets(c *fabricCollector) *fabricUserTargets {
+	s := &fabricUserTargets{fabricSide: newSide(c, "user-target", operation.ViewTarget), followed: map[int]uint64{}, refused: map[int]uint64{},
 		warnings: slog.New(collector.NewBoundedHandler(c.log.Handler()))}
 	s.load = func() (*fabricKernel, error) {
-		kernel, err := loadServer(c.options, c.wire.server)
+		kernel, err := loadUserTarget(c.options, c.wire.userTarget)
 		if err != nil {
 			return nil, err
 		}
@@ -117,11 +117,11 @@ func newServers(c *fabricCollector) *fabricServers {
 			return nil, errors.Join(err, kernel.Close())
 		}
 		s.loaded = true
-		s.server, s.followed, s.looked = kernel, map[int]uint64{}, serverLook{}
+		s.userTargetKernel, s.followed, s.sampled = kernel, map[int]uint64{}, userTargetSample{}
 		return kernel.fabricKernel, nil
 	}
 	s.try = func() (*fabricKernel, error) {
-		kernel, err := loadServer(c.options, c.wire.server)
+		kernel, err := loadUserTarget(c.options, c.wire.userTarget)
 		if err != nil {
 			return nil, err
 		}
@@ -131,29 +131,29 @@ func newServers(c *fabricCollector) *fabricServers {
 		if len(s.found) > 0 {
 			return ""
 		}
-		return "there is no process of root's named " + strings.Join(s.wire.server.names, ", ")
+		return "there is no process of root's named " + strings.Join(s.wire.userTarget.names, ", ")
 	}
 	s.watch, s.beforeUnload = s.sweepSessions, s.keepEvents
 	return s
 }
 
-// find looks for processes now and then, and at the sockets of those that are followed at each look. It takes no lock.
-func (s *fabricServers) find() {
+// find scans for processes now and then, and reads the sockets of those that are followed each time. It takes no lock.
+func (s *fabricUserTargets) find() {
 	switch now := time.Now(); {
-	case now.Sub(s.scanned) >= serverScanInterval:
+	case now.Sub(s.scanned) >= userTargetScanInterval:
 		s.scanned, s.known = now, map[int]bool{}
-		s.scan()
+		s.scanProcesses()
 	case s.kernel != nil:
-		s.scan() // initiators are back within a second after a target's restart
+		s.scanProcesses() // initiators are back within a second after a target's restart
 	}
 	if s.kernel != nil {
-		s.looked = s.server.look(s.followed)
+		s.sampled = s.userTargetKernel.sample(s.followed)
 	}
 }
 
-// scan finds the processes, and looks at those only that were not there before. Only what the kernel itself knows is
-// read of them, so that none of them can make it wait.
-func (s *fabricServers) scan() {
+// scanProcesses finds the processes, and reads those only that were not there before. Only what the kernel itself knows
+// is read of them, so that none of them can make it wait.
+func (s *fabricUserTargets) scanProcesses() {
 	found, refused, there := map[int]uint64{}, map[int]uint64{}, map[int]bool{}
 	whole := len(s.known) == 0
 	pids, err := untrusted.Processes(s.options.ProcFS)
@@ -164,7 +164,7 @@ func (s *fabricServers) scan() {
 		s.known[pid] = true
 		dir := filepath.Join(s.options.ProcFS, strconv.Itoa(pid))
 		name, start, err := collector.ProcessStat(dir)
-		if err != nil || !s.wire.server.is(name) {
+		if err != nil || !s.wire.userTarget.is(name) {
 			continue
 		}
 		switch root, err := collector.OwnedByRoot(dir); {
@@ -176,17 +176,17 @@ func (s *fabricServers) scan() {
 		}
 	}
 	for _, pid := range s.note(found, refused, there, whole, err) {
-		s.warnings.Warn("a process is named like a target, but not root's: not looked at", "pid", pid)
+		s.warnings.Warn("a process is named like a target, but not root's: not followed", "pid", pid)
 	}
 }
 
 // note keeps what a scan has found, and returns those that are refused and were not before. err is why the scan has not
 // seen all.
-func (s *fabricServers) note(found, refused map[int]uint64, there map[int]bool, whole bool, err error) (news []int) {
+func (s *fabricUserTargets) note(found, refused map[int]uint64, there map[int]bool, whole bool, err error) (news []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.lookErrors++
+		s.scanErrors++
 		return nil // what was found is taken to be still there
 	}
 	for pid, start := range refused {
@@ -218,7 +218,7 @@ func keep(found, before map[int]uint64, there map[int]bool) {
 }
 
 // follow loads what is needed, and leaves the processes that have ended. The new ones come after that: see begin.
-func (s *fabricServers) follow(now time.Time) {
+func (s *fabricUserTargets) follow(now time.Time) {
 	s.failed = nil
 	s.need(len(s.found) > 0, now)
 	if s.kernel == nil {
@@ -227,7 +227,7 @@ func (s *fabricServers) follow(now time.Time) {
 	}
 	for pid, start := range s.followed {
 		if s.found[pid] != start {
-			s.failed = errors.Join(s.failed, s.server.unfollow(pid))
+			s.failed = errors.Join(s.failed, s.userTargetKernel.unfollow(pid))
 			delete(s.followed, pid)
 		}
 	}
@@ -235,21 +235,21 @@ func (s *fabricServers) follow(now time.Time) {
 
 // begin passes new processes to follow to the programs, of each owner no more than its share. The caller must not hold
 // the lock.
-func (s *fabricServers) begin() {
+func (s *fabricUserTargets) begin() {
 	if s.kernel == nil {
 		s.owners, s.left = nil, nil
 		return
 	}
 	shares := s.shares()
-	left := map[serverProcess]bool{}
+	left := map[userTargetProcess]bool{}
 	for pid, start := range s.found {
 		if _, known := s.followed[pid]; known {
 			continue
 		}
-		p := serverProcess{pid, start}
-		if owner := s.owners[p]; shares[owner] < serverShare && len(s.followed) < serverMaxProcesses {
+		p := userTargetProcess{pid, start}
+		if owner := s.owners[p]; shares[owner] < userTargetShare && len(s.followed) < userTargetMaxProcesses {
 			shares[owner]++
-			followed, err := s.server.follow(pid, start)
+			followed, err := s.userTargetKernel.follow(pid, start)
 			s.begun(p, followed, err)
 		} else {
 			left[p] = true
@@ -259,10 +259,10 @@ func (s *fabricServers) begin() {
 }
 
 // shares finds out whose the processes are that were found, and returns how many of each owner are followed.
-func (s *fabricServers) shares() map[string]int {
-	owners, shares := map[serverProcess]string{}, map[string]int{}
+func (s *fabricUserTargets) shares() map[string]int {
+	owners, shares := map[userTargetProcess]string{}, map[string]int{}
 	for pid, start := range s.found {
-		p := serverProcess{pid, start}
+		p := userTargetProcess{pid, start}
 		owner, known := s.owners[p]
 		if !known {
 			owner = pod.Owner(s.options.ProcFS, pid)
@@ -277,11 +277,11 @@ func (s *fabricServers) shares() map[string]int {
 }
 
 // begun keeps whether a process is followed now; err is why it is not, or not whole.
-func (s *fabricServers) begun(p serverProcess, followed bool, err error) {
+func (s *fabricUserTargets) begun(p userTargetProcess, followed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.lookErrors++
+		s.scanErrors++
 		s.err = errors.Join(s.err, err)
 	}
 	if followed {
@@ -290,7 +290,7 @@ func (s *fabricServers) begun(p serverProcess, followed bool, err error) {
 }
 
 // countRejected counts the processes without room, each once.
-func (s *fabricServers) countRejected(left map[serverProcess]bool) {
+func (s *fabricUserTargets) countRejected(left map[userTargetProcess]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range left {
@@ -303,33 +303,33 @@ func (s *fabricServers) countRejected(left map[serverProcess]bool) {
 
 // sweepSessions names what sessions use, and frees what those leave behind that have ended. No operation stays without
 // an end: a session reports all ends, by its answers, by what the initiator has aborted, or by its own end.
-func (s *fabricServers) sweepSessions(now time.Time) error {
-	if s.looked.sessions == nil {
-		return errors.Join(s.failed, s.looked.err)
+func (s *fabricUserTargets) sweepSessions(now time.Time) error {
+	if s.sampled.sessions == nil {
+		return errors.Join(s.failed, s.sampled.err)
 	}
-	if s.looked.err != nil {
-		s.lookErrors++
-		return s.looked.err
+	if s.sampled.err != nil {
+		s.scanErrors++
+		return s.sampled.err
 	}
 	errs := []error{s.failed}
 	alive, clock := map[uint64]bool{}, s.clock()
-	for inode, session := range s.looked.sessions {
+	for inode, session := range s.sampled.sessions {
 		late := session.LoggingIn != 0 && clock-min(session.Since, clock) > uint64(loginTimeout)
-		if s.looked.open[inode] && !late {
+		if s.sampled.open[inode] && !late {
 			alive[uint64(session.Id)] = true
 			continue
 		}
 		_, err := collector.Remove(s.kernel.collection.Maps["sessions"], inode)
 		errs = append(errs, err)
 	}
-	for inode := range s.looked.older {
-		if !s.looked.open[inode] {
+	for inode := range s.sampled.older {
+		if !s.sampled.open[inode] {
 			_, err := collector.Remove(s.kernel.collection.Maps["older"], inode)
 			errs = append(errs, err)
 		}
 	}
 	gone := map[uint32]bool{}
-	for key, e := range s.looked.exports {
+	for key, e := range s.sampled.exports {
 		if !alive[key.Subsystem] {
 			_, err := collector.Remove(s.kernel.collection.Maps["exports"], key)
 			errs, gone[e.Number] = append(errs, err), true
@@ -344,7 +344,7 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 		s.lastSeen[p.Labels] = now
 	}
 	errs = append(errs, s.retire(gone, now))
-	for request, o := range s.looked.operations {
+	for request, o := range s.sampled.operations {
 		// Nothing is reported of a LUN without a number, nor that its session is gone.
 		if o.Number == 0 && !alive[request>>32] {
 			_, err := collector.Remove(s.kernel.collection.Maps["operations"], request)
@@ -356,7 +356,7 @@ func (s *fabricServers) sweepSessions(now time.Time) error {
 
 // unitPeer names a session's LUN; nil if its name may still be found. For a session older than the agent, whose login
 // was not seen, the initiator has the name if it is this machine.
-func (s *fabricServers) unitPeer(key *bpf.ExportKey, e *bpf.Export, now time.Time, last bool) *fabricPeer {
+func (s *fabricUserTargets) unitPeer(key *bpf.ExportKey, e *bpf.Export, now time.Time, last bool) *fabricPeer {
 	target := collector.Text(e.Nqn[:])
 	local, initiator := remote.SocketAddress(collector.Raw(e.Address[:])), remote.SocketAddress(collector.Raw(e.Service[:]))
 	if target == "" {
@@ -387,31 +387,31 @@ func (s *fabricServers) unitPeer(key *bpf.ExportKey, e *bpf.Export, now time.Tim
 }
 
 // keepEvents keeps the programs' counts.
-func (s *fabricServers) keepEvents() error {
-	return collector.AddEvents(s.kernel.collection.Maps["server_events"], s.counted[:])
+func (s *fabricUserTargets) keepEvents() error {
+	return collector.AddEvents(s.kernel.collection.Maps["user_target_events"], s.counted[:])
 }
 
 // concerned reports whether there was anything to report since the agent's start: a process that was followed, or one
 // that was not.
-func (s *fabricServers) concerned() bool {
-	return s.loaded || s.refusals > 0 || s.lookErrors > 0
+func (s *fabricUserTargets) concerned() bool {
+	return s.loaded || s.refusals > 0 || s.scanErrors > 0
 }
 
 // sendEvents reports what these programs have lost, and the processes that are not followed.
-func (s *fabricServers) sendEvents(send func(prometheus.Metric)) error {
+func (s *fabricUserTargets) sendEvents(send func(prometheus.Metric)) error {
 	events := s.counted
 	var err error
 	if s.kernel != nil {
-		err = collector.AddEvents(s.kernel.collection.Maps["server_events"], events[:])
+		err = collector.AddEvents(s.kernel.collection.Maps["user_target_events"], events[:])
 	}
 	wire := s.wire.name + "-" + s.name
-	send(collector.Counter(operation.Resyncs, float64(events[bpf.ServerResync]), wire))
+	send(collector.Counter(operation.Resyncs, float64(events[bpf.UserTargetResync]), wire))
 	send(collector.Counter(operation.ProcessesRefused, float64(s.refusals), wire))
 	for reason, n := range map[string]uint64{
-		"connections_full":  events[bpf.ServerLostSession],
-		"memory_unreadable": events[bpf.ServerLostFault],
+		"connections_full":  events[bpf.UserTargetLostSession],
+		"memory_unreadable": events[bpf.UserTargetLostFault],
 		"processes_full":    s.leftOut,
-		"look_failed":       s.lookErrors,
+		"look_failed":       s.scanErrors,
 	} {
 		send(collector.Counter(operation.Lost, float64(n), wire, reason))
 	}

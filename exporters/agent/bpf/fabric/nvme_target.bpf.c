@@ -1,7 +1,7 @@
 //go:build ignore
 
 /* Latency of each connection of NVMe over TCP as a target sees it that is a program in user space, such as SPDK's,
- * from its calls on sockets: see server.h.
+ * from its calls on sockets: see user_target.h.
  */
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -12,6 +12,6 @@
 #define OWN_FOLLOWER FOLLOWS_NVME
 #include "nvme_pdu.h"
 #include "nvme_login.h"
-#include "server_programs.h"
+#include "user_target_programs.h"
 
 char LICENSE[] SEC("license") = "GPL";

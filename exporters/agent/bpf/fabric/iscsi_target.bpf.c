@@ -1,7 +1,7 @@
 //go:build ignore
 
 /* Latency of each iSCSI session as a target sees it that is a program in user space, such as tgt or istgt, from its
- * calls on sockets: see server.h.
+ * calls on sockets: see user_target.h.
  */
 #include "../../../bpf/vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -12,6 +12,6 @@
 #define OWN_FOLLOWER FOLLOWS_ISCSI
 #include "iscsi_pdu.h"
 #include "iscsi_login.h"
-#include "server_programs.h"
+#include "user_target_programs.h"
 
 char LICENSE[] SEC("license") = "GPL";

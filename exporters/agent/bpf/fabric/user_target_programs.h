@@ -1,28 +1,28 @@
 /* How a program comes to run in the task that has called on a socket (see ../query/hooks.h), for targets in user
  * space; and what reports which of their sockets are open.
  */
-#ifndef __PLUMBLINE_SERVER_PROGRAMS_H__
-#define __PLUMBLINE_SERVER_PROGRAMS_H__
+#ifndef __PLUMBLINE_USER_TARGET_PROGRAMS_H__
+#define __PLUMBLINE_USER_TARGET_PROGRAMS_H__
 
-#include "server.h"
+#include "user_target.h"
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(server_received, struct sock *sk, int result, int flags)
+int BPF_PROG(user_target_received, struct sock *sk, int result, int flags)
 {
 	u32 rank = rank_of(ctx);
 
-	if (is_server() && !(flags & MSG_PEEK))
+	if (is_user_target() && !(flags & MSG_PEEK))
 		received(rank, sk, inode_by_btf(sk), family_of(sk), result, SCRATCH_RECEIVED);
 	pass_on(ctx, &received_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_RECEIVED, rank);
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(server_sent, struct sock *sk, int result)
+int BPF_PROG(user_target_sent, struct sock *sk, int result)
 {
 	u32 rank = rank_of(ctx);
 
-	if (is_server())
+	if (is_user_target())
 		sent(rank, inode_by_btf(sk), result, SCRATCH_SENT);
 	pass_on(ctx, &sent_by, rank, OWN_FOLLOWER + 1);
 	return program_exit(&socket_groups, GROUP_SENT, rank);
@@ -30,31 +30,31 @@ int BPF_PROG(server_sent, struct sock *sk, int result)
 
 /* Before Linux 6.3. */
 SEC("fexit/inet_recvmsg")
-int BPF_PROG(server_inet_received, struct socket *s, void *msg, u64 size, int flags, int result)
+int BPF_PROG(user_target_inet_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED);
+	return !is_user_target() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED);
 }
 
 SEC("fexit/inet6_recvmsg")
-int BPF_PROG(server_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
+int BPF_PROG(user_target_inet6_received, struct socket *s, void *msg, u64 size, int flags, int result)
 {
-	return !is_server() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED_INET6);
+	return !is_user_target() || flags & MSG_PEEK ? 0 : received(0, s->sk, inode_behind(s), family_of(s->sk), result, SCRATCH_RECEIVED_INET6);
 }
 
 SEC("fexit/inet_sendmsg")
-int BPF_PROG(server_inet_sent, struct socket *s, void *msg, u64 size, int result)
+int BPF_PROG(user_target_inet_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return is_server() ? sent(0, inode_behind(s), result, SCRATCH_SENT) : 0;
+	return is_user_target() ? sent(0, inode_behind(s), result, SCRATCH_SENT) : 0;
 }
 
 SEC("fexit/inet6_sendmsg")
-int BPF_PROG(server_inet6_sent, struct socket *s, void *msg, u64 size, int result)
+int BPF_PROG(user_target_inet6_sent, struct socket *s, void *msg, u64 size, int result)
 {
-	return is_server() ? sent(0, inode_behind(s), result, SCRATCH_SENT_INET6) : 0;
+	return is_user_target() ? sent(0, inode_behind(s), result, SCRATCH_SENT_INET6) : 0;
 }
 
 /* A socket that a target has open. */
-struct server_socket {
+struct user_target_socket {
 	u64 inode;
 };
 
@@ -71,18 +71,18 @@ struct bpf_iter__task_file {
 
 /* Reports to user space which sockets of targets are open. */
 SEC("iter/task_file")
-int server_sockets(struct bpf_iter__task_file *ctx)
+int user_target_sockets(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
 
 	if (!task || !file)
 		return 0;
-	if (!is_server_task(task))
+	if (!is_user_target_task(task))
 		return 0;
 	if ((file->f_inode->i_mode & S_IFMT) != S_IFSOCK)
 		return 0;
-	struct server_socket s = {.inode = file->f_inode->i_ino};
+	struct user_target_socket s = {.inode = file->f_inode->i_ino};
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }
@@ -96,7 +96,7 @@ struct parsed {
 };
 
 SEC("syscall")
-int server_parse(struct parsed *p)
+int user_target_parse(struct parsed *p)
 {
 	u8 header[WIRE_HEADER_MAX];
 
@@ -110,6 +110,6 @@ int server_parse(struct parsed *p)
 /* Puts these types into the object's type information. Go's types are generated from it. */
 const struct session *unused_session __attribute__((unused));
 const struct parsed *unused_parsed __attribute__((unused));
-const enum server_event *unused_server_event __attribute__((unused));
+const enum user_target_event *unused_user_target_event __attribute__((unused));
 
 #endif

@@ -14,44 +14,44 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/platform"
 )
 
-// serverPrograms are those at the calls on sockets, by the way of watching these that they are for, and serverSockets
-// the iterator. They have the same names in each wire's object.
-var serverPrograms = map[platform.AttachMode][]string{
-	platform.Tracepoints: {bpf.IscsiServerProgServerReceived, bpf.IscsiServerProgServerSent},
+// userTargetPrograms are those at the calls on sockets, by the way of watching these that they are for, and
+// userTargetSockets the iterator. They have the same names in each wire's object.
+var userTargetPrograms = map[platform.AttachMode][]string{
+	platform.Tracepoints: {bpf.IscsiTargetProgUserTargetReceived, bpf.IscsiTargetProgUserTargetSent},
 	platform.Functions: {
-		bpf.IscsiServerProgServerInetReceived, bpf.IscsiServerProgServerInet6Received,
-		bpf.IscsiServerProgServerInetSent, bpf.IscsiServerProgServerInet6Sent,
+		bpf.IscsiTargetProgUserTargetInetReceived, bpf.IscsiTargetProgUserTargetInet6Received,
+		bpf.IscsiTargetProgUserTargetInetSent, bpf.IscsiTargetProgUserTargetInet6Sent,
 	},
 }
 
-const serverSockets = bpf.IscsiServerProgServerSockets
+const userTargetSockets = bpf.IscsiTargetProgUserTargetSockets
 
 const (
-	// serverMaxProcesses bounds the targets in user space that are followed, and serverShare those of one pod or
-	// container (pod.Owner): an owner that names processes like a target must not take all the room.
-	serverMaxProcesses = 1024
-	serverShare        = serverMaxProcesses / 8
-	// serverMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
-	serverMaxSessions = 8192
+	// userTargetMaxProcesses bounds the targets in user space that are followed, and userTargetShare those of one pod
+	// or container (pod.Owner): an owner that names processes like a target must not take all the room.
+	userTargetMaxProcesses = 1024
+	userTargetShare        = userTargetMaxProcesses / 8
+	// userTargetMaxSessions bounds the connections with targets in user space: of NVMe each queue is one.
+	userTargetMaxSessions = 8192
 )
 
-// serverMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as they
-// are used: a session takes 1.3 KB.
-var serverMapSizes = map[string]uint32{
-	"servers": serverMaxProcesses, "sessions": serverMaxSessions, "older": 64 << 10,
-	"exports": serverMaxSessions, "unanswered": serverMaxSessions, "latencies": 3 * serverMaxSessions, // read, write, sync: as they are used
+// userTargetMapSizes are the entries of the maps of a side of targets in user space. All but the operations grow as
+// they are used: a session takes 1.3 KB.
+var userTargetMapSizes = map[string]uint32{
+	"user_targets": userTargetMaxProcesses, "sessions": userTargetMaxSessions, "older": 64 << 10,
+	"exports": userTargetMaxSessions, "unanswered": userTargetMaxSessions, "latencies": 3 * userTargetMaxSessions, // read, write, sync: as they are used
 }
 
-// serverKernel is the kernel side of targets in user space.
-type serverKernel struct {
+// userTargetKernel is the kernel side of targets in user space.
+type userTargetKernel struct {
 	*fabricKernel
 	// otherNamespace is set if procfs shows another PID namespace than the agent's own.
 	otherNamespace bool
 	follower       platform.Follower
 }
 
-// loadServer loads the programs for how this kernel's sockets are watched, and attaches nothing.
-func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) {
+// loadUserTarget loads the programs for how this kernel's sockets are watched, and attaches nothing.
+func loadUserTarget(o collector.Options, wire *fabricUserTarget) (*userTargetKernel, error) {
 	this, err := platform.Find(o.AttachMode)
 	if err != nil {
 		return nil, err
@@ -61,12 +61,12 @@ func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) 
 	if err != nil {
 		return nil, err
 	}
-	k, wanted := &serverKernel{follower: wire.follower}, serverPrograms[this.AttachMode]
+	k, wanted := &userTargetKernel{follower: wire.follower}, userTargetPrograms[this.AttachMode]
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
-		return name != serverSockets && !slices.Contains(wanted, name)
+		return name != userTargetSockets && !slices.Contains(wanted, name)
 	})
 	sizes := maps.Clone(mapSizes)
-	maps.Copy(sizes, serverMapSizes)
+	maps.Copy(sizes, userTargetMapSizes)
 	sizeFabricMaps(this, spec, sizes)
 	if k.otherNamespace, err = collector.SetNamespace(spec, o.ProcFS); err != nil {
 		return nil, err
@@ -87,17 +87,17 @@ func loadServer(o collector.Options, wire *fabricServer) (*serverKernel, error) 
 	groups := dispatch.ProgramGroups(k.follower, spec, collection)
 	k.programs = collector.ProgramsOf(groups)
 	for name, group := range groups {
-		if name != serverSockets {
+		if name != userTargetSockets {
 			k.hooks = append(k.hooks, fabricHook{name, group.AttachTo(), group.Attach})
 		}
 	}
 	return k, nil
 }
 
-// follow makes the programs look at the calls of a process that began at start, in clock ticks. Connections that it has
+// follow makes the programs read the calls of a process that began at start, in clock ticks. Connections that it has
 // already may have had their login.
-func (k *serverKernel) follow(pid int, start uint64) (followed bool, err error) {
-	err = k.collection.Maps["servers"].Put(uint32(pid), start)
+func (k *userTargetKernel) follow(pid int, start uint64) (followed bool, err error) {
+	err = k.collection.Maps["user_targets"].Put(uint32(pid), start)
 	if err == nil {
 		err = k.dispatch.Follow(k.follower, pid)
 	}
@@ -115,18 +115,18 @@ func (k *serverKernel) follow(pid int, start uint64) (followed bool, err error) 
 	return true, nil
 }
 
-func (k *serverKernel) sockets(pids []int) ([]bpf.ServerSocket, error) {
-	return collector.SocketsOf[bpf.ServerSocket](k.collection.Programs[serverSockets], pids, k.otherNamespace)
+func (k *userTargetKernel) sockets(pids []int) ([]bpf.UserTargetSocket, error) {
+	return collector.SocketsOf[bpf.UserTargetSocket](k.collection.Programs[userTargetSockets], pids, k.otherNamespace)
 }
 
 // unfollow undoes follow.
-func (k *serverKernel) unfollow(pid int) error {
-	_, err := collector.Remove(k.collection.Maps["servers"], uint32(pid))
+func (k *userTargetKernel) unfollow(pid int) error {
+	_, err := collector.Remove(k.collection.Maps["user_targets"], uint32(pid))
 	return errors.Join(err, k.dispatch.Unfollow(k.follower, pid))
 }
 
-// look reads what there is, for processes that are followed.
-func (k *serverKernel) look(followed map[int]uint64) (l serverLook) {
+// sample reads what there is, for processes that are followed.
+func (k *userTargetKernel) sample(followed map[int]uint64) (l userTargetSample) {
 	var errs [5]error
 	l.operations, errs[0] = collector.ReadMap[uint64, bpf.Operation](k.collection.Maps["operations"])
 	l.exports, errs[1] = collector.ReadMap[bpf.ExportKey, bpf.Export](k.collection.Maps["exports"])

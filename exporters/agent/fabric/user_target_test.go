@@ -14,21 +14,21 @@ import (
 )
 
 // The names of programs: SPDK's has the number of a CPU. One that the kernel cannot show is refused.
-func TestServerNames(t *testing.T) {
+func TestUserTargetNames(t *testing.T) {
 	for name, want := range map[string]bool{"spdk_tgt": true, "reactor_0": true, "reactor_12": true, "reactor": false, "spdk_tgt2": false, "": false} {
-		if got := nvmeWire.server.is(name); got != want {
+		if got := nvmeWire.userTarget.is(name); got != want {
 			t.Errorf("%q: %v", name, got)
 		}
 	}
 	for _, names := range [][]string{{""}, {"*"}, {strings.Repeat("x", untrusted.MaxComm+1)}, {strings.Repeat("x", untrusted.MaxComm+1) + "*"}} {
-		if _, err := NewISCSI(collector.Options{}, Options{Servers: names}); err == nil || !strings.Contains(err.Error(), "--iscsi.server") {
+		if _, err := NewISCSI(collector.Options{}, Options{UserTargets: names}); err == nil || !strings.Contains(err.Error(), "--iscsi.target") {
 			t.Errorf("%q: %v", names, err)
 		}
-		if _, err := NewNVMe(collector.Options{}, Options{Servers: names}); err == nil || !strings.Contains(err.Error(), "--nvme.server") {
+		if _, err := NewNVMe(collector.Options{}, Options{UserTargets: names}); err == nil || !strings.Contains(err.Error(), "--nvme.target") {
 			t.Errorf("%q: %v", names, err)
 		}
 	}
-	if wire, err := nvmeWire.withServers([]string{strings.Repeat("x", untrusted.MaxComm) + "*"}); err != nil || !wire.server.is(strings.Repeat("x", untrusted.MaxComm)) {
+	if wire, err := nvmeWire.withUserTargets([]string{strings.Repeat("x", untrusted.MaxComm) + "*"}); err != nil || !wire.userTarget.is(strings.Repeat("x", untrusted.MaxComm)) {
 		t.Errorf("a name of the greatest length and a star: %v", err)
 	}
 }
@@ -51,21 +51,21 @@ func targetProcess(t *testing.T, procfs string, pid, start, user int, group stri
 	}
 }
 
-// Between two looks at all processes those that are known are left alone, new ones are found, and those that are gone
+// Between two scans of all processes those that are known are left alone, new ones are found, and those that are gone
 // are forgotten.
-func TestServerScan(t *testing.T) {
-	b := newServerBench(t)
+func TestUserTargetScan(t *testing.T) {
+	b := newUserTargetBench(t)
 	c := b.collector.(*fabricCollector)
 	c.options.ProcFS = b.procfs
 	process := func(pid, start int) { targetProcess(t, b.procfs, pid, start, 0, "/") }
 	found := func(want map[int]uint64) {
 		t.Helper()
-		c.servers.scan()
-		if fmt.Sprint(c.servers.found) != fmt.Sprint(want) {
-			t.Errorf("found %v, want %v", c.servers.found, want)
+		c.userTargets.scanProcesses()
+		if fmt.Sprint(c.userTargets.found) != fmt.Sprint(want) {
+			t.Errorf("found %v, want %v", c.userTargets.found, want)
 		}
 	}
-	c.servers.known = map[int]bool{}
+	c.userTargets.known = map[int]bool{}
 	process(1001, 7)
 	found(map[int]uint64{1001: 7})
 	process(1002, 8)
@@ -76,15 +76,15 @@ func TestServerScan(t *testing.T) {
 	found(map[int]uint64{1002: 8})
 	process(1001, 9)
 	found(map[int]uint64{1001: 9, 1002: 8})
-	// Another process of that number, which only a look at all finds.
+	// Another process of that number, which only a scan of all finds.
 	process(1002, 10)
 	found(map[int]uint64{1001: 9, 1002: 8})
-	c.servers.known = map[int]bool{}
+	c.userTargets.known = map[int]bool{}
 	found(map[int]uint64{1001: 9, 1002: 10})
 }
 
 // However many processes of users' are named like a target, the log has few lines of them, and a scrape waits for none.
-func TestServersRefusedInTheLog(t *testing.T) {
+func TestUserTargetsRefusedInTheLog(t *testing.T) {
 	const many = 4 * collector.LogBurst
 	var c *fabricCollector
 	log := &collectortest.LockedLog{Locked: func() bool {
@@ -106,9 +106,9 @@ func TestServersRefusedInTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = collector.(*fabricCollector)
-	c.servers.known = map[int]bool{}
-	c.servers.scan()
-	if n := c.servers.refusals; n != many {
+	c.userTargets.known = map[int]bool{}
+	c.userTargets.scanProcesses()
+	if n := c.userTargets.refusals; n != many {
 		t.Errorf("%d processes are refused, want %d", n, many)
 	}
 	if log.Lines == 0 || log.Lines >= many || log.Held > 0 {
@@ -120,7 +120,7 @@ func TestServersRefusedInTheLog(t *testing.T) {
 // once.
 func TestTargetsOfOnePod(t *testing.T) {
 	const over = 10
-	b := newServerBench(t)
+	b := newUserTargetBench(t)
 	c := b.collector.(*fabricCollector)
 	c.options.ProcFS, c.options.SysFS = b.procfs, b.sysfs
 	c.initiator.load = c.initiator.try // this kernel need not have it
@@ -131,24 +131,24 @@ func TestTargetsOfOnePod(t *testing.T) {
 	})
 	// Numbers that no process has: the kernel knows of no sockets of theirs.
 	const first = 5 << 20
-	for i := range serverShare + over {
+	for i := range userTargetShare + over {
 		targetProcess(t, b.procfs, first+i, 7, 0, fmt.Sprint(collectortest.OnePod, "/", i))
 	}
 	targetProcess(t, b.procfs, first-1, 7, 0, collectortest.AnotherPod)
 	for range 2 {
-		c.look()
-		if c.servers.err != nil {
-			t.Fatal(c.servers.err)
+		c.scan()
+		if c.userTargets.err != nil {
+			t.Fatal(c.userTargets.err)
 		}
-		if n := len(c.servers.followed); n != serverShare+1 || c.servers.followed[first-1] != 7 || c.servers.leftOut != over {
-			t.Errorf("%d processes are followed, the other pod's: %v; %d are left, want %d", n, c.servers.followed[first-1] == 7, c.servers.leftOut, over)
+		if n := len(c.userTargets.followed); n != userTargetShare+1 || c.userTargets.followed[first-1] != 7 || c.userTargets.leftOut != over {
+			t.Errorf("%d processes are followed, the other pod's: %v; %d are left, want %d", n, c.userTargets.followed[first-1] == 7, c.userTargets.leftOut, over)
 		}
 	}
 	if err := os.RemoveAll(filepath.Join(b.procfs, fmt.Sprint(first-1))); err != nil {
 		t.Fatal(err)
 	}
-	c.look()
-	if n := len(c.servers.followed); n != serverShare || c.servers.leftOut != over {
-		t.Errorf("%d processes are followed once the other pod's has ended, %d are left", n, c.servers.leftOut)
+	c.scan()
+	if n := len(c.userTargets.followed); n != userTargetShare || c.userTargets.leftOut != over {
+		t.Errorf("%d processes are followed once the other pod's has ended, %d are left", n, c.userTargets.leftOut)
 	}
 }

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	longhornVolume  = "pvc-nvme-server"
+	longhornVolume  = "pvc-nvme-target"
 	longhornReplica = "nqn.2023-01.io.longhorn.spdk:" + longhornVolume + "-r-1a2b"
 	mayastorUUID    = "0f6b1e0c-7c9e-4f5a-9d5e-3a3b8f1c2d4e"
 	mayastorVolume  = "nqn.2019-05.io.openebs:" + mayastorUUID
 )
 
-// newNVMeServerBench is a serverBench that follows this very process, which has the target and the host in it.
-func newNVMeServerBench(t *testing.T) *serverBench {
+// newNVMeUserTargetBench is a userTargetBench that follows this very process, which has the target and the host in it.
+func newNVMeUserTargetBench(t *testing.T) *userTargetBench {
 	t.Helper()
-	b := newServerBench(t)
+	b := newUserTargetBench(t)
 	name, err := os.ReadFile("/proc/self/comm")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.collector, err = NewNVMe(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", AttachMode: collectortest.AttachMode()},
-		Options{Servers: []string{strings.TrimSpace(string(name))}})
+		Options{UserTargets: []string{strings.TrimSpace(string(name))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,14 +51,14 @@ func nvmeTarget(t *testing.T, nqn string) *nvmetcp.Target {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = file.Close() })
-	if err := file.Truncate(serverDisk); err != nil {
+	if err := file.Truncate(userTargetDisk); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := nvmetcp.Start(l, nvmetcp.Options{NQN: nqn, Disk: file, Size: serverDisk, Queues: 3, Workers: 4, ShortEvery: 2, BadLBA: serverDisk/512 - 8, BadBlocks: 8})
+	target, err := nvmetcp.Start(l, nvmetcp.Options{NQN: nqn, Disk: file, Size: userTargetDisk, Queues: 3, Workers: 4, ShortEvery: 2, BadLBA: userTargetDisk/512 - 8, BadBlocks: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,9 +109,9 @@ func nvmeLoad(t *testing.T, h *nvmetcp.Host) (commands map[string]uint64, bytes 
 
 // Each command to a target over NVMe/TCP in user space counts once, with its bytes, under the name that the host
 // connects to, with and without digests, by several queues; those of the controller's own queue do not.
-func TestNVMeServerCounts(t *testing.T) {
+func TestNVMeUserTargetCounts(t *testing.T) {
 	target := nvmeTarget(t, mayastorVolume)
-	b := newNVMeServerBench(t)
+	b := newNVMeUserTargetBench(t)
 	b.start()
 	for i := range 4 {
 		o := nvmetcp.HostOptions{HeaderDigest: i&1 != 0, DataDigest: i&2 != 0, NoFlowControl: true}
@@ -126,7 +126,7 @@ func TestNVMeServerCounts(t *testing.T) {
 		if n := r.Value(targetPrefix+"_connections", operationtest.Match{"volume": volume, "backend": "mayastor"}); n != nvmeQueues {
 			t.Errorf("%v connections with %+v", n, o)
 		}
-		if _, err := h.Read(1, serverDisk/512-8, 8); err == nil {
+		if _, err := h.Read(1, userTargetDisk/512-8, 8); err == nil {
 			t.Fatal("a broken place can be read")
 		}
 		b.Eventually("an error is not counted", func(r operationtest.Reading) bool {
@@ -145,9 +145,9 @@ func TestNVMeServerCounts(t *testing.T) {
 }
 
 // A replica's target is known by its address, as at the engine's end.
-func TestNVMeServerReplica(t *testing.T) {
+func TestNVMeUserTargetReplica(t *testing.T) {
 	target := nvmeTarget(t, longhornReplica)
-	b := newNVMeServerBench(t)
+	b := newNVMeUserTargetBench(t)
 	b.start()
 	h, err := nvmetcp.Connect(target.Address(), longhornReplica, nvmeQueues, nvmetcp.HostOptions{})
 	if err != nil {
@@ -163,12 +163,12 @@ func TestNVMeServerReplica(t *testing.T) {
 }
 
 // Of connections that are older than the agent everything counts soon, whatever their digests, under no name.
-func TestNVMeServerAdopted(t *testing.T) {
+func TestNVMeUserTargetAdopted(t *testing.T) {
 	for _, i := range []int{0, 3} {
 		o := nvmetcp.HostOptions{HeaderDigest: i&1 != 0, DataDigest: i&2 != 0, NoFlowControl: true}
 		t.Run(fmt.Sprint(o.HeaderDigest, o.DataDigest), func(t *testing.T) {
 			target := nvmeTarget(t, mayastorVolume)
-			b := newNVMeServerBench(t)
+			b := newNVMeUserTargetBench(t)
 			h, err := nvmetcp.Connect(target.Address(), mayastorVolume, nvmeQueues, o)
 			if err != nil {
 				t.Fatal(err)

@@ -23,41 +23,41 @@ import (
 // Targets in user space, the real ones, and an initiator of the tests.
 
 const (
-	serverDisk   = 16 << 20
-	serverVolume = "pvc-server"
+	userTargetDisk   = 16 << 20
+	userTargetVolume = "pvc-target"
 )
 
 // targetPrefix is what the metrics of a target in user space begin with.
 const targetPrefix = "plumbline_volume_target"
 
-// serverTarget is a real target, named as the engine does that has one.
-type serverTarget struct {
+// realTarget is a real target, named as the engine does that has one.
+type realTarget struct {
 	name, target, backend string
 	start                 func(t rig.T, name, file string) *rig.ISCSIProgram
 }
 
-var serverTargets = []serverTarget{
-	{"tgtd", "iqn.2019-10.io.longhorn:" + serverVolume, "longhorn-v1", rig.NewTgt},
-	{"istgt", "iqn.2016-09.com.openebs.cstor:" + serverVolume, "cstor", rig.NewIstgt},
+var realTargets = []realTarget{
+	{"tgtd", "iqn.2019-10.io.longhorn:" + userTargetVolume, "longhorn-v1", rig.NewTgt},
+	{"istgt", "iqn.2016-09.com.openebs.cstor:" + userTargetVolume, "cstor", rig.NewIstgt},
 }
 
-// serverBench is a collector that follows some processes' sockets, and reads a /sys of the test's.
-type serverBench struct {
+// userTargetBench is a collector that follows some processes' sockets, and reads a /sys of the test's.
+type userTargetBench struct {
 	*operationtest.Meter
 	procfs, sysfs string
 	collector     collector.Collector
 }
 
-func newServerBench(t *testing.T, names ...string) *serverBench {
+func newUserTargetBench(t *testing.T, names ...string) *userTargetBench {
 	t.Helper()
 	testkit.NeedBPF(t)
-	return &serverBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: operationtest.NewMeter(t),
-		collector: newServerCollector(t, names)}
+	return &userTargetBench{procfs: procWithout(t), sysfs: t.TempDir(), Meter: operationtest.NewMeter(t),
+		collector: newUserTargetCollector(t, names)}
 }
 
-func newServerCollector(t *testing.T, names []string) collector.Collector {
+func newUserTargetCollector(t *testing.T, names []string) collector.Collector {
 	t.Helper()
-	c, err := NewISCSI(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", AttachMode: collectortest.AttachMode()}, Options{Servers: names})
+	c, err := NewISCSI(collector.Options{Log: slog.New(slog.NewTextHandler(collectortest.Log{T: t}, nil)), Node: "here", AttachMode: collectortest.AttachMode()}, Options{UserTargets: names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +65,10 @@ func newServerCollector(t *testing.T, names []string) collector.Collector {
 }
 
 // serve starts a real target.
-func (b *serverBench) serve(one serverTarget) *rig.ISCSIProgram {
+func (b *userTargetBench) serve(one realTarget) *rig.ISCSIProgram {
 	b.T.Helper()
 	file := filepath.Join(b.T.(*testing.T).TempDir(), "disk")
-	if err := os.WriteFile(file, make([]byte, serverDisk), 0o600); err != nil {
+	if err := os.WriteFile(file, make([]byte, userTargetDisk), 0o600); err != nil {
 		b.T.Fatal(err)
 	}
 	p := one.start(b.T, one.target, file)
@@ -77,7 +77,7 @@ func (b *serverBench) serve(one serverTarget) *rig.ISCSIProgram {
 }
 
 // show lets the collector see a process.
-func (b *serverBench) show(pid int) {
+func (b *userTargetBench) show(pid int) {
 	b.T.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(b.procfs, strconv.Itoa(pid))); err != nil {
 		b.T.Fatal(err)
@@ -85,7 +85,7 @@ func (b *serverBench) show(pid int) {
 }
 
 // start starts the collector, which follows a process from then on.
-func (b *serverBench) start() {
+func (b *userTargetBench) start() {
 	b.T.Helper()
 	c := b.collector.(*fabricCollector)
 	c.options.ProcFS, c.options.SysFS = b.procfs, b.sysfs
@@ -102,7 +102,7 @@ func (b *serverBench) start() {
 	b.Eventually("no target is followed", func(r operationtest.Reading) bool { return r.Value("plumbline_volume_target_processes", nil) == 1 })
 }
 
-func (b *serverBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator.Session {
+func (b *userTargetBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator.Session {
 	b.T.Helper()
 	s, err := initiator.Login(p.Address, p.Name, o)
 	if err != nil {
@@ -121,21 +121,21 @@ func (b *serverBench) login(p *rig.ISCSIProgram, o initiator.Options) *initiator
 
 // What load does: each of its clients so often, with so many blocks.
 const (
-	serverClients = 4
-	serverRounds  = 8
-	serverSmall   = 8   // 4 KiB, which go with their command
-	serverLarge   = 400 // 200 KiB, which the target fetches in several parts
+	loadClients = 4
+	loadRounds  = 8
+	loadSmall   = 8   // 4 KiB, which go with their command
+	loadLarge   = 400 // 200 KiB, which the target fetches in several parts
 )
 
 // load writes, reads and flushes, and returns what that is by operation, in commands and in bytes.
-func (b *serverBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands map[string]uint64, bytes map[string]float64) {
+func (b *userTargetBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands map[string]uint64, bytes map[string]float64) {
 	b.T.Helper()
 	var clients errgroup.Group
-	for client := range serverClients {
+	for client := range loadClients {
 		clients.Go(func() error {
 			at := uint32(client * 2048)
-			for range serverRounds {
-				for _, blocks := range []int{serverSmall, serverLarge} {
+			for range loadRounds {
+				for _, blocks := range []int{loadSmall, loadLarge} {
 					if err := s.Write(p.LUN, at, make([]byte, blocks*initiator.BlockSize)); err != nil {
 						return err
 					}
@@ -143,7 +143,7 @@ func (b *serverBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands 
 						return err
 					}
 				}
-				if err := s.Sync(p.LUN, at, serverSmall); err != nil {
+				if err := s.Sync(p.LUN, at, loadSmall); err != nil {
 					return err
 				}
 			}
@@ -153,13 +153,13 @@ func (b *serverBench) load(p *rig.ISCSIProgram, s *initiator.Session) (commands 
 	if err := clients.Wait(); err != nil {
 		b.T.Fatal(err)
 	}
-	const n = serverClients * serverRounds
-	const moved = n * (serverSmall + serverLarge) * initiator.BlockSize
+	const n = loadClients * loadRounds
+	const moved = n * (loadSmall + loadLarge) * initiator.BlockSize
 	return map[string]uint64{"read": 2 * n, "write": 2 * n, "sync": n}, map[string]float64{"read": moved, "write": moved}
 }
 
 // counted waits until a volume's requests since an earlier reading are those of a load, and checks their bytes.
-func (b *serverBench) counted(since operationtest.Reading, volume string, commands map[string]uint64, bytes map[string]float64) operationtest.Reading {
+func (b *userTargetBench) counted(since operationtest.Reading, volume string, commands map[string]uint64, bytes map[string]float64) operationtest.Reading {
 	b.T.Helper()
 	labels := func(op string) operationtest.Match { return operationtest.Match{"volume": volume, "op": op} }
 	r := b.Eventually("counts differ", func(r operationtest.Reading) bool {
@@ -186,11 +186,11 @@ func (b *serverBench) counted(since operationtest.Reading, volume string, comman
 
 // Each command to a real target in user space counts once, with its bytes, under the name in the login, with and
 // without digests.
-func TestISCSIServerCounts(t *testing.T) {
-	for _, one := range serverTargets {
+func TestISCSIUserTargetCounts(t *testing.T) {
+	for _, one := range realTargets {
 		t.Run(one.name, func(t *testing.T) {
 			testkit.Tool(t, one.name)
-			b := newServerBench(t)
+			b := newUserTargetBench(t)
 			p := b.serve(one)
 			b.start()
 			for i := range 4 {
@@ -198,8 +198,8 @@ func TestISCSIServerCounts(t *testing.T) {
 				s := b.login(p, o)
 				before := b.Read()
 				commands, bytes := b.load(p, s)
-				r := b.counted(before, serverVolume, commands, bytes)
-				if n := r.Value(targetPrefix+"_connections", operationtest.Match{"volume": serverVolume, "backend": one.backend}); n != 1 {
+				r := b.counted(before, userTargetVolume, commands, bytes)
+				if n := r.Value(targetPrefix+"_connections", operationtest.Match{"volume": userTargetVolume, "backend": one.backend}); n != 1 {
 					t.Errorf("%v sessions with %+v", n, o)
 				}
 				if err := s.Logout(); err != nil {
@@ -223,19 +223,19 @@ func TestISCSIServerCounts(t *testing.T) {
 
 // For a session that is older than the agent everything counts soon, whatever its digests; the initiator, if it is this
 // machine, has its name.
-func TestISCSIServerAdopted(t *testing.T) {
-	for _, one := range serverTargets {
+func TestISCSIUserTargetAdopted(t *testing.T) {
+	for _, one := range realTargets {
 		for i := range 4 {
 			o := initiator.Options{HeaderDigest: i&1 != 0, DataDigest: i&2 != 0}
 			t.Run(fmt.Sprintf("%s %v %v", one.name, o.HeaderDigest, o.DataDigest), func(t *testing.T) {
 				testkit.Tool(t, one.name)
-				b := newServerBench(t)
+				b := newUserTargetBench(t)
 				p := b.serve(one)
 				s := b.login(p, o)
 				local := i != 0
 				volume := "other"
 				if local {
-					volume = serverVolume
+					volume = userTargetVolume
 					b.session(p, s)
 				}
 				b.start()
@@ -258,7 +258,7 @@ func TestISCSIServerAdopted(t *testing.T) {
 }
 
 // session reports the session to the collector as the kernel's initiator would, if it were its own.
-func (b *serverBench) session(p *rig.ISCSIProgram, s *initiator.Session) {
+func (b *userTargetBench) session(p *rig.ISCSIProgram, s *initiator.Session) {
 	bench := &iscsiBench{t: b.T.(*testing.T), sysfs: b.sysfs}
 	host, port := "127.0.0.1", strconv.Itoa(s.LocalPort())
 	bench.session(1, p.Name, host, "sda", "0 0")

@@ -7,13 +7,13 @@
  * by trying. It is given up at the first byte that cannot belong to a message: what was under way then is counted as
  * lost, never guessed.
  */
-#ifndef __PLUMBLINE_SERVER_H__
-#define __PLUMBLINE_SERVER_H__
+#ifndef __PLUMBLINE_USER_TARGET_H__
+#define __PLUMBLINE_USER_TARGET_H__
 
 #include "../backups.h"
 
 /* Scratch memory: a slot for each program that needs some, and for each of its backup programs. */
-enum server_scratch_slot {
+enum user_target_scratch_slot {
 	SCRATCH_RECEIVED,
 	SCRATCH_RECEIVED_INET6,
 	SCRATCH_SENT,
@@ -45,12 +45,12 @@ enum server_scratch_slot {
 /* An answer without a command may be one to a command that was read before the programs knew the session; ns. */
 #define UNSURE 90000000000ULL
 
-/* Indices of the map server_events; Go's names for them are in server_types.go. */
-enum server_event {
-	SERVER_RESYNC,       /* a direction in step met bytes that are no message, or a call that is not read */
-	SERVER_LOST_SESSION, /* map sessions full */
-	SERVER_LOST_FAULT,   /* the program's memory could not be read */
-	SERVER_EVENTS,
+/* Indices of the map user_target_events; Go's names for them are in user_target_types.go. */
+enum user_target_event {
+	USER_TARGET_RESYNC,       /* a direction in step met bytes that are no message, or a call that is not read */
+	USER_TARGET_LOST_SESSION, /* map sessions full */
+	USER_TARGET_LOST_FAULT,   /* the program's memory could not be read */
+	USER_TARGET_EVENTS,
 };
 
 /* struct iovec and struct user_msghdr, as programs have them. */
@@ -132,7 +132,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
-} servers SEC(".maps");
+} user_targets SEC(".maps");
 
 /* Sockets that a target had when the agent began to follow it, by inode number: their logins may be over. User
  * space writes it. */
@@ -157,33 +157,33 @@ static const struct session no_session;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SERVER_EVENTS);
+	__uint(max_entries, USER_TARGET_EVENTS);
 	__type(key, u32);
 	__type(value, u64);
-} server_events SEC(".maps");
+} user_target_events SEC(".maps");
 
 u32 last_session; /* the latest id handed out */
 
-static __always_inline void count_server(u32 event)
+static __always_inline void count_user_target(u32 event)
 {
-	u64 *n = bpf_map_lookup_elem(&server_events, &event);
+	u64 *n = bpf_map_lookup_elem(&user_target_events, &event);
 
 	if (n)
 		__sync_fetch_and_add(n, 1);
 }
 
 /* Is the current task a target's? */
-static __always_inline bool is_server_task(struct task_struct *task)
+static __always_inline bool is_user_target_task(struct task_struct *task)
 {
 	u32 tgid = tgid_of(task);
-	u64 *start = maybe_followed(tgid, OWN_FOLLOWER) ? bpf_map_lookup_elem(&servers, &tgid) : 0;
+	u64 *start = maybe_followed(tgid, OWN_FOLLOWER) ? bpf_map_lookup_elem(&user_targets, &tgid) : 0;
 
 	return start && *start == task->group_leader->start_boottime / CLOCK_TICK;
 }
 
-static __always_inline bool is_server(void)
+static __always_inline bool is_user_target(void)
 {
-	return is_server_task(bpf_get_current_task_btf());
+	return is_user_target_task(bpf_get_current_task_btf());
 }
 
 /* What the loop over a call's bytes works on: n bytes in user memory, in segments. */
@@ -299,7 +299,7 @@ static __noinline struct session *session_open(struct cursor *u, struct sock *sk
 	struct session *s;
 
 	if (bpf_map_update_elem(&sessions, &inode, &no_session, BPF_NOEXIST))
-		count_server(SERVER_LOST_SESSION);
+		count_user_target(USER_TARGET_LOST_SESSION);
 	s = bpf_map_lookup_elem(&sessions, &inode);
 	if (!s)
 		return 0;
@@ -415,7 +415,7 @@ static __noinline void direction_lose_sync(struct cursor *u)
 	bool sure = s->named || u->direction->understood >= SURE;
 
 	if (sure)
-		count_server(SERVER_RESYNC);
+		count_user_target(USER_TARGET_RESYNC);
 	else if (WIRE_GUESSES)
 		s->digests = (s->digests + 1) & (DIGEST_HEADER | DIGEST_DATA);
 	abandon_all(s, &all);
@@ -658,7 +658,7 @@ static long direction_step(u32 i, struct cursor *u)
 	have &= HEADER_CAPACITY / 2 - 1;
 	n &= HEADER_CAPACITY / 2 - 1;
 	if (bpf_probe_read_user(l->header + have, n, (void *)u->position)) {
-		count_server(SERVER_LOST_FAULT);
+		count_user_target(USER_TARGET_LOST_FAULT);
 		direction_lose_sync(u);
 		return 1;
 	}
@@ -707,7 +707,7 @@ static __always_inline void direction_feed(struct cursor *u, struct message *fir
 	/* Two steps a message, and one a segment. */
 	bpf_loop(4096, direction_step, u, 0);
 	if (u->total && l->in) {
-		count_server(SERVER_LOST_FAULT);
+		count_user_target(USER_TARGET_LOST_FAULT);
 		direction_lose_sync(u);
 	}
 }
@@ -730,7 +730,7 @@ static __always_inline void direction_miss(struct cursor *u)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct tcp_sock___server {
+struct tcp_sock___user_target {
 	u32 rcv_nxt;
 	u32 copied_seq;
 	u64 bytes_received;
@@ -741,7 +741,7 @@ struct tcp_sock___server {
 /* Are the bytes that have just been received the connection's first ones? */
 static __always_inline bool is_first(struct sock *sk, u32 result)
 {
-	struct tcp_sock___server *t = (void *)sk;
+	struct tcp_sock___user_target *t = (void *)sk;
 	u32 unread = read_field(t, rcv_nxt) - read_field(t, copied_seq);
 
 	return read_field(t, bytes_received) == (u64)unread + result;

@@ -13,11 +13,11 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-var servers = map[string]func() (*ebpf.CollectionSpec, error){"nvme": LoadNvmeServer, "iscsi": LoadIscsiServer}
+var userTargets = map[string]func() (*ebpf.CollectionSpec, error){"nvme": LoadNvmeTarget, "iscsi": LoadIscsiTarget}
 
 // The kernel's verifier accepts the programs that follow targets in user space.
-func TestLoadServer(t *testing.T) {
-	for name, load := range servers {
+func TestLoadUserTarget(t *testing.T) {
+	for name, load := range userTargets {
 		t.Run(name, func(t *testing.T) {
 			spec, err := load()
 			if err != nil {
@@ -31,11 +31,11 @@ func TestLoadServer(t *testing.T) {
 // parser is the programs' own of a wire, in the kernel. It reports whether a header is one at all.
 func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Message, bool) {
 	testkit.NeedBPF(t)
-	spec, err := servers[wire]()
+	spec, err := userTargets[wire]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != IscsiServerProgServerParse })
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != IscsiTargetProgUserTargetParse })
 	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func parser(t testing.TB, wire string) func(header []byte, toTarget bool) (Messa
 		if toTarget {
 			p.ToTarget = 1
 		}
-		if _, err := collection.Programs[IscsiServerProgServerParse].Run(&ebpf.RunOptions{Context: &p, ContextOut: &p}); err != nil {
+		if _, err := collection.Programs[IscsiTargetProgUserTargetParse].Run(&ebpf.RunOptions{Context: &p, ContextOut: &p}); err != nil {
 			t.Fatal(err)
 		}
 		return p.Message, p.Result == 0
