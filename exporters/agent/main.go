@@ -41,7 +41,7 @@ func run(args []string) int {
 		Envar("CONTROL_CLASSES").Strings()
 	app.Flags.Flag("query.max-servers", `Database servers with series of their own; further ones share server="other". Each takes 18 KB of kernel memory per CPU.`).
 		Default("32").IntVar(&opts.query.MaxServers)
-	app.Flags.Flag("query.scan-interval", "How often processes are looked through for database servers; beginnings and ends that the kernel reports do not wait for it.").
+	app.Flags.Flag("query.scan-interval", "How often processes are scanned for database servers; beginnings and ends that the kernel reports do not wait for it.").
 		Default("10s").DurationVar(&opts.query.ScanInterval)
 	app.Flags.Flag("query.server-name", "The name of a database server's program, as ENGINE=NAME with the engine postgresql, mysql, mariadb or redis, such as redis=keydb-server, beside those that are known, each also as nixpkgs wraps it (.NAME-wrapped); may be repeated, up to 8 times. The kernel keeps 15 bytes of a name (/proc/PID/comm).").
 		StringsVar(&opts.query.ServerNames)

@@ -95,7 +95,7 @@ struct {
 	__type(value, u8);
 } unstamped_queues SEC(".maps");
 
-/* Set with the first entry of unstamped_queues: until then nothing looks there. */
+/* Set with the first entry of unstamped_queues: until then nothing reads it. */
 bool stamping;
 
 /* Our own stamps for those queues. */
@@ -128,7 +128,7 @@ struct {
 	__type(value, struct retried);
 } retried SEC(".maps");
 
-/* How many there are: while there is none nothing looks there. */
+/* How many there are: while there is none nothing reads the map. */
 u32 retrying;
 
 /* Set by a test alone, before loading: no queue's requests count as stamped by the kernel. */

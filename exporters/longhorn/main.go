@@ -41,7 +41,7 @@ func main() {
 		StringVar(&cluster.tlsDir)
 	app.Flags.Flag("poll.engine-interval", "Time between two calls to an engine; under its window of one second, or windows are missed.").
 		Default("800ms").DurationVar(&poll.EngineInterval)
-	app.Flags.Flag("poll.state-interval", "Time between two looks at an engine's modes and at a replica.").Default("1s").DurationVar(&poll.StateInterval)
+	app.Flags.Flag("poll.state-interval", "Time between two polls of an engine's modes and of a replica.").Default("1s").DurationVar(&poll.StateInterval)
 	app.Flags.Flag("poll.timeout", "Time after which a call is given up.").Default("2s").DurationVar(&poll.Timeout)
 	app.Flags.Flag("path.procfs", "Root of procfs.").Default("/proc").StringVar(&opts.ProcFS)
 	app.Flags.Flag("path.sysfs", "Root of sysfs.").Default("/sys").StringVar(&opts.SysFS)

@@ -73,7 +73,7 @@ static __always_inline u32 program_enter(void *ctx, void *all, u32 group)
 	if (!backups || !(c = bpf_map_lookup_elem(all, &group)))
 		return 0;
 	u32 rank = rank_of(ctx);
-	/* Before the look at the others: of two that come at once, one sees the other. */
+	/* Before the check of the others: of two that come at once, one sees the other. */
 	c->inside[rank] = RUNNING;
 	barrier();
 	for (u32 i = 0; i <= MAX_BACKUPS; i++)

@@ -11,7 +11,7 @@
 #include "backups.h"
 #include "kernel.h"
 
-/* The collectors that look at calls on sockets, in the order in which these come to them. */
+/* The collectors that follow calls on sockets, in the order in which these come to them. */
 enum follower {
 	FOLLOWS_REPLICAS,
 	FOLLOWS_NVME,

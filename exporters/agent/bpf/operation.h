@@ -26,7 +26,7 @@ struct latency {
 
 static const struct latency no_latency;
 
-/* A global function, so that the verifier looks at it once, not for each way that leads to it. */
+/* A global function, so that the verifier checks it once, not for each way that leads to it. */
 __noinline u32 slot_of(u64 ns)
 {
 	return native_slot(ns);

@@ -29,7 +29,7 @@ type Options struct {
 	// Calls makes the calls that may hang with another process's memory or file system, for all
 	// collectors together; nil is one for each.
 	Calls *untrusted.Calls
-	// Dispatcher is shared by the collectors that look at calls on sockets; nil is one for each.
+	// Dispatcher is shared by the collectors that follow calls on sockets; nil is one for each.
 	Dispatcher *platform.Dispatcher
 	// AttachMode is how programs shall watch calls on sockets; empty is the way that fits the kernel.
 	AttachMode platform.AttachMode

@@ -47,8 +47,8 @@ func ShownNamespace(procfs string) (uint32, error) {
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }
 
-// NewDispatcher returns what collectors share that look at calls on sockets of the processes that this procfs shows. Where its
-// PID namespace is not known, collectors that need it report that.
+// NewDispatcher returns what collectors share that follow calls on sockets of the processes that this procfs shows.
+// Where its PID namespace is not known, collectors that need it report that.
 func NewDispatcher(procfs string) *platform.Dispatcher {
 	namespace, err := ShownNamespace(procfs)
 	if err != nil || namespace == machinePIDNamespace {

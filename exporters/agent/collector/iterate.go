@@ -14,12 +14,12 @@ import (
 const oneByOne = 256
 
 // SocketsOf returns what an iterator over files reports of the sockets of followed processes, a T for each; nothing of
-// a process that has ended. It queries the kernel, not the processes' /proc, so it needs no right to look at them and
+// a process that has ended. It queries the kernel, not the processes' /proc, so it needs no right to read them and
 // waits for nothing that a process or its storage can hold. otherNamespace is true if the process ids are of another
 // PID namespace.
 func SocketsOf[T any](program *ebpf.Program, pids []int, otherNamespace bool) ([]T, error) {
 	if otherNamespace && len(pids) > 0 || len(pids) > oneByOne {
-		// Numbers of another PID namespace mean nothing to the iterator. Then it looks at all
+		// Numbers of another PID namespace mean nothing to the iterator. Then it reads all
 		// processes, and the program leaves out those that are not followed.
 		pids = []int{0}
 	}

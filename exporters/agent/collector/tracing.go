@@ -105,7 +105,7 @@ func (t *Tracing) Server(number uint32) (label, engine string) {
 	return f(number)
 }
 
-// Load loads an object whose programs look at calls on sockets and may report events. Without tracing the verifier takes
+// Load loads an object whose programs follow calls on sockets and may report events. Without tracing the verifier takes
 // the latter out of them.
 func (t *Tracing) Load(spec *ebpf.CollectionSpec, dispatch *platform.Dispatcher) (*ebpf.Collection, error) {
 	if !t.On() {

@@ -33,11 +33,11 @@ var unidentifiedDesc = prometheus.NewDesc("plumbline_unidentified_objects",
 		"replica: replicas whose folder is on no block device that is known (device). "+
 		"path: disks over NVMe over Fabrics (nvme) or iSCSI (iscsi) that are in sysfs in a form that is not understood. "+
 		"listener: ports of network namespaces that are the usual one of an engine (postgresql, mysql, redis) and on which a program listens that is neither a known server nor a known proxy, "+
-		"and network namespaces that are not looked at, as there are too many (namespace); the log names the programs at debug, and so does --check. "+
+		"and network namespaces that are not scanned, as there are too many (namespace); the log names the programs at debug, and so does --check. "+
 		"block_device: those that the kernel counts requests of which do not exist: their members have had none, and nobody has waited for I/O (in_flight). "+
 		"line: lines of the kernel's files that are not understood and left out: of mount tables (mountinfo; one that cannot be read to its end counts as one), of processes' cgroups (cgroup), "+
 		"processes by their stat (stat), network namespaces by their tables of sockets (tcp), block devices by diskstats (diskstats). "+
-		"claim, process and cgroups' lines are there with --kubernetes only. All are as of the latest look, ten seconds ago at the most; a listener may be as old as it takes to look at all network namespaces, 16 of them every ten seconds.",
+		"claim, process and cgroups' lines are there with --kubernetes only. All are as of the latest scan, ten seconds ago at the most; a listener may be as old as it takes to scan all network namespaces, 16 of them every ten seconds.",
 	[]string{"node", "kind", "reason"}, nil)
 
 // SendUnidentified sends what is not identified of a kind, by reason.
@@ -56,7 +56,7 @@ const (
 	ReasonVolume = "volume"
 	// ReasonPorts is that it has more ports for clients than are measured.
 	ReasonPorts = "ports"
-	// Of a listener: its network namespace is not looked at.
+	// Of a listener: its network namespace is not scanned.
 	ReasonNamespace = "namespace"
 	// Of a block device: its requests.
 	ReasonInFlight = "in_flight"

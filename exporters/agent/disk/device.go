@@ -21,13 +21,14 @@ import (
 )
 
 const (
-	// deviceInterval is how often the kernel's counts are looked at.
+	// deviceInterval is how often the kernel's counts are sampled.
 	deviceInterval = time.Second
 	// maxDevices bounds the devices with series of their own.
 	maxDevices = 4096
-	// leakLooks is at how many looks, a quarter of an hour of them, a device's requests must be nobody's before they are a
-	// wrong count. Asynchronous I/O may wait without a blocked process: such a stall ends here in what the agent reports.
-	leakLooks = 900
+	// leakSamples is at how many samples, a quarter of an hour of them, a device's requests must be nobody's before they
+	// are a wrong count. Asynchronous I/O may wait without a blocked process: such a stall ends here in what the agent
+	// reports.
+	leakSamples = 900
 	// maxStat bounds /proc/stat, which has a number for each interrupt.
 	maxStat = 4 << 20
 	// maxDiskstats bounds what is read of /proc/diskstats, whose lines have at most 300 bytes.
@@ -140,13 +141,13 @@ type deviceState struct {
 	// since is when the device was first seen with requests and without a completion since then.
 	since time.Time
 	gone  bool
-	// leaked are requests that are known not to exist. While it has more, nobodys is at how many looks these were nobody's, and
-	// least how many requests it had at any.
+	// leaked are requests that are known not to exist. While it has more, nobodys is at how many samples these were
+	// nobody's, and least how many requests it had at any.
 	leaked, least uint64
 	nobodys       int
 }
 
-// stalled reports whether a device gets nowhere. Within two looks it may only be busy.
+// stalled reports whether a device gets nowhere. Within two samples it may only be busy.
 func (s *deviceState) stalled(now time.Time) bool {
 	return !s.since.IsZero() && now.Sub(s.since) > 2*deviceInterval
 }
@@ -156,21 +157,21 @@ func NewDevice(o collector.Options) (collector.Collector, error) {
 	return &devices{options: o, devices: map[string]*deviceState{}}, nil
 }
 
-// Start begins to look at the counts.
+// Start begins to sample the counts.
 func (d *devices) Start(ctx context.Context) error {
-	look := func() {
+	sample := func() {
 		stats, unread, err := diskstats(d.options.ProcFS)
 		if err != nil {
 			err = fmt.Errorf("counts of block devices: %w", err)
 		}
 		d.update(stats, unread, err, time.Now())
 	}
-	look()
+	sample()
 	if d.err != nil {
 		return d.err
 	}
 	ctx, d.stop = context.WithCancel(ctx)
-	d.done.Go(func() { collector.Every(ctx, d.options.Log, deviceInterval, nil, look) })
+	d.done.Go(func() { collector.Every(ctx, d.options.Log, deviceInterval, nil, sample) })
 	return nil
 }
 
@@ -244,7 +245,7 @@ func (d *devices) findLeaks(now time.Time) {
 		if waited {
 			continue
 		}
-		if s.nobodys++; s.nobodys >= leakLooks {
+		if s.nobodys++; s.nobodys >= leakSamples {
 			d.options.Log.Warn("the kernel's count of a block device's requests is wrong: its members have none, and nobody waits", "device", name, "requests", s.least)
 			s.leaked, s.nobodys = s.least, 0
 		}

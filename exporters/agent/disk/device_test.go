@@ -20,7 +20,7 @@ func deviceNow(name string, inFlight, completed uint64) []deviceCounts {
 	return []deviceCounts{{name: name, inFlight: inFlight, completed: completed}}
 }
 
-// A device stalls from the look that first sees its requests without a completion; any
+// A device stalls from the sample that first sees its requests without a completion; any
 // completion, and an empty queue, ends that.
 func TestDeviceStalled(t *testing.T) {
 	c, err := NewDevice(collector.Options{Node: "here"})
@@ -47,7 +47,7 @@ func TestDeviceStalled(t *testing.T) {
 			t.Errorf("%s: %v in flight, stalled for %v s", step.what, inFlight, stalled)
 		}
 	}
-	// A completion between two looks begins the wait anew.
+	// A completion between two samples begins the wait anew.
 	d.update(deviceNow("sda", 1, 14), 0, nil, begin)
 	d.update(deviceNow("sda", 1, 15), 0, nil, time.Now())
 	if _, stalled, _ := collectortest.DeviceValues(t, d, "sda"); stalled != 0 {
@@ -104,8 +104,8 @@ func TestDeviceLeaks(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := made.(*devices)
-			at := time.Now().Add(-10 * leakLooks * time.Second)
-			looks := func(n int, inFlight, completed uint64) {
+			at := time.Now().Add(-10 * leakSamples * time.Second)
+			samples := func(n int, inFlight, completed uint64) {
 				for range n {
 					at = at.Add(time.Second)
 					d.update([]deviceCounts{{name: c.device, inFlight: inFlight, completed: completed}, {name: c.member, inFlight: c.below, completed: 50}}, 0, nil, at)
@@ -118,15 +118,15 @@ func TestDeviceLeaks(t *testing.T) {
 					t.Errorf("%s: stalled for %v s with %v in flight", when, stalled, inFlight)
 				}
 			}
-			const busy = 3 // looks before it counts as stalled
-			looks(busy+leakLooks/2, 346, 99)
-			looks(busy+leakLooks/2-1, 345, 100)
+			const busy = 3 // samples before it counts as stalled
+			samples(busy+leakSamples/2, 346, 99)
+			samples(busy+leakSamples/2-1, 345, 100)
 			stalls("at first", true)
-			looks(2, 345, 100)
+			samples(2, 345, 100)
 			stalls("later", c.is == stall)
-			looks(1, 345, 107)
+			samples(1, 345, 107)
 			stalls("after other requests", c.is == stall)
-			looks(2, 346, 107)
+			samples(2, 346, 107)
 			stalls("with one more request", true)
 			want := 0.0
 			if c.is == wrong {
@@ -135,8 +135,8 @@ func TestDeviceLeaks(t *testing.T) {
 			if n := collectortest.UnidentifiedValue(t, d, collector.KindBlockDevice, collector.ReasonInFlight); n != want {
 				t.Errorf("%v devices are counted, want %v", n, want)
 			}
-			looks(1, 0, 500)
-			looks(1, 345, 500)
+			samples(1, 0, 500)
+			samples(1, 345, 500)
 			stalls("as many anew", true)
 		})
 	}

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// interval is how often the kernel's counts by cgroup are looked at.
+	// interval is how often the kernel's counts by cgroup are sampled.
 	interval = 5 * time.Second
 	// maxDiskUsers bounds --disk.users.
 	maxDiskUsers = 50
@@ -79,13 +79,13 @@ type disks struct {
 
 	// maxUsages is how many pairs of a disk and a cgroup the kernel counts; 0 is as many as the object has.
 	maxUsages uint32
-	// before are the kernel's counts at the look before, by its key; idle since when they have been the same.
+	// before are the kernel's counts at the sample before, by its key; idle since when they have been the same.
 	before map[bpf.DiskUsageKey]diskBefore
 	// groups are who the cgroups are.
 	groups map[uint64]diskUserID
-	// unused are the cgroups whose paths the kernel keeps and that had no counts at the look before.
+	// unused are the cgroups whose paths the kernel keeps and that had no counts at the sample before.
 	unused map[uint64]bool
-	// processes are the bytes of replicas' processes at the look before.
+	// processes are the bytes of replicas' processes at the sample before.
 	processes map[collector.PlacedReplica]float64
 
 	mu     sync.Mutex
@@ -110,7 +110,7 @@ type (
 	}
 )
 
-// diskBefore is the kernel's count at the look before.
+// diskBefore is the kernel's count at the sample before.
 type diskBefore struct {
 	usage bpf.DiskUsage
 	since time.Time
@@ -131,7 +131,7 @@ func (d *disks) Start(ctx context.Context) error {
 		return err
 	}
 	ctx, d.stop = context.WithCancel(ctx)
-	d.done.Go(func() { collector.Every(ctx, d.options.Log, interval, nil, func() { d.look(time.Now()) }) })
+	d.done.Go(func() { collector.Every(ctx, d.options.Log, interval, nil, func() { d.sample(time.Now()) }) })
 	return nil
 }
 
@@ -166,8 +166,8 @@ func (d *disks) attach() error {
 	return nil
 }
 
-// look takes over the kernel's counts.
-func (d *disks) look(now time.Time) {
+// sample takes over the kernel's counts.
+func (d *disks) sample(now time.Time) {
 	used, err := d.used(now)
 	splitReplicas(used, d.replicas(used))
 	servers := d.runningServers()
@@ -211,7 +211,7 @@ func (d *disks) runningServers() map[int]diskUserID {
 	return all
 }
 
-// used returns what users did since the look before.
+// used returns what users did since the sample before.
 func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 	counts, err := collector.ReadMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
 	if err != nil {
@@ -243,7 +243,7 @@ func (d *disks) used(now time.Time) (map[string]map[diskUserID]diskUse, error) {
 		}
 		id, named := d.user(key)
 		if !named {
-			// Its next request has the path looked for again.
+			// Its next request has the path looked up again.
 			_ = d.collection.Maps[bpf.DiskMapUsages].Delete(key)
 			delete(d.before, key)
 		}
@@ -331,7 +331,7 @@ func (d *disks) userOfCgroup(path string) diskUserID {
 	return diskUserID{kind: diskCgroup, id: untrusted.Text(path, untrusted.MaxLabel)}
 }
 
-// replicas returns what replicas' processes did on storage since the look before, in which users did this.
+// replicas returns what replicas' processes did on storage since the sample before, in which users did this.
 func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaBytes) {
 	now := map[collector.PlacedReplica]float64{}
 	for _, r := range d.options.Replicas.All() {

@@ -139,7 +139,7 @@ func fio(t *testing.T, cgroup, device string, args ...string) func() fioDone {
 	}
 }
 
-// startDisk counts by user, without looks of its own.
+// startDisk counts by user, without samples of its own.
 func startDisk(t *testing.T, users int, change ...func(*disks)) *disks {
 	t.Helper()
 	testkit.NeedBPF(t)
@@ -205,7 +205,7 @@ const (
 
 // The truth is fio's own count: pods and a service that use one disk at the same time have the shares that their fio
 // reports, to 3 points, and all users together have what the disk counts. One of the pods is gone, with its cgroups,
-// before anybody looks.
+// before the next sample.
 func TestDiskUsers(t *testing.T) {
 	root := blockHierarchy(t)
 	d := startDisk(t, 5)
@@ -224,7 +224,7 @@ func TestDiskUsers(t *testing.T) {
 	for _, group := range []string{podA, podB, service} {
 		fio(t, group, device, first...)()
 	}
-	d.look(time.Now())
+	d.sample(time.Now())
 	before := diskUsers(t, d, name)
 	begin := diskstatsOf(t, name)
 	missedBefore := missedRuns(t, d)
@@ -242,7 +242,7 @@ func TestDiskUsers(t *testing.T) {
 		sum.bytes += truth[user].bytes
 	}
 	removeCgroup(t, podB)
-	d.look(time.Now())
+	d.sample(time.Now())
 	after := diskUsers(t, d, name)
 	end := diskstatsOf(t, name)
 
@@ -320,16 +320,16 @@ func TestDiskUsersHostile(t *testing.T) {
 		for _, group := range []string{odd, deep, spoofed, from} {
 			fio(t, group, device, read...)()
 		}
-		d.look(time.Now())
+		d.sample(time.Now())
 	}
 	move := osexec.Command("sh", "-c", `echo $$ > "$1/cgroup.procs" && "$0" --output-format=json --name=a --filename="$3" --direct=1 --rw=randread --bs=4k --size=64m --io_size=512k &&
 		echo $$ > "$2/cgroup.procs" && "$0" --output-format=json --name=b --filename="$3" --direct=1 --rw=randread --bs=4k --size=64m --io_size=768k`, testkit.Tool(t, "fio"), from, to, device)
 	if out, err := move.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d.look(time.Now())
+	d.sample(time.Now())
 	fio(t, to, device, read...)()
-	d.look(time.Now())
+	d.sample(time.Now())
 
 	const request = 4096
 	got := diskUsers(t, d, filepath.Base(device))
@@ -372,7 +372,7 @@ func TestDiskUsersOverflowed(t *testing.T) {
 	if out, err := read.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d.look(time.Now())
+	d.sample(time.Now())
 	end := diskstatsOf(t, name)
 	disk := d.ledger.disks[name]
 	if disk == nil || len(disk.users) > room {
@@ -388,14 +388,14 @@ func TestDiskUsersOverflowed(t *testing.T) {
 		t.Errorf("found no room: %v", d.lost)
 	}
 	// What is idle for long makes room.
-	d.look(time.Now().Add(2 * idleTimeout))
+	d.sample(time.Now().Add(2 * idleTimeout))
 	counts, err := collector.ReadMap[bpf.DiskUsageKey, bpf.DiskUsage](d.collection.Maps[bpf.DiskMapUsages])
 	maps.DeleteFunc(counts, func(k bpf.DiskUsageKey, _ bpf.DiskUsage) bool { return collector.Text(k.Device[:]) != name })
 	if err != nil || len(counts) > room/2 {
 		t.Errorf("%d pairs are left, %v", len(counts), err)
 	}
 	for range 2 {
-		d.look(time.Now().Add(2 * idleTimeout))
+		d.sample(time.Now().Add(2 * idleTimeout))
 	}
 	if left := groupsOf(t, d, own); len(left) > room/2 {
 		t.Errorf("%d paths are left", len(left))
@@ -418,11 +418,11 @@ func TestDiskUsersPathLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.look(time.Now())
+	d.sample(time.Now())
 	// The kernel may not show a program one of its requests.
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		read()
-		d.look(time.Now())
+		d.sample(time.Now())
 		if users := d.ledger.disks[filepath.Base(device)].users; users[diskUserID{kind: diskCgroup, id: own + "/again"}] == nil {
 			return fmt.Errorf("it has no name: %v", slices.Collect(maps.Keys(users)))
 		}
@@ -611,7 +611,7 @@ func TestDiskReplicas(t *testing.T) {
 	write := func() {
 		t.Helper()
 		v.IO(writes, 4, func(i int) error { return v.Write(int64(i)*8192, 8192) })
-		d.look(time.Now())
+		d.sample(time.Now())
 	}
 	write() // from here on the processes are known,
 	write() // and here they get series

@@ -11,7 +11,7 @@ import (
 
 const (
 	// halfLife is after which time a user's past counts half when the largest are chosen. Bursts of seconds change
-	// nothing, and a job that begins is among them at the second look.
+	// nothing, and a job that begins is among them at the second sample.
 	halfLife = 5 * time.Minute
 	// idleTimeout is how long a user may have no request before it is forgotten and the kernel's count of it removed.
 	idleTimeout = 15 * time.Minute
@@ -75,7 +75,7 @@ type usedDisk struct {
 	used time.Time
 	rest diskUse
 	// seen is all that was counted by user, own what the kernel has counted of the disk itself since the start, latest
-	// its counts at the latest look. without is the part of own that is nobody's.
+	// its counts at the latest sample. without is the part of own that is nobody's.
 	seen, own, without diskUse
 	latest             deviceCounts
 	known              bool
@@ -199,7 +199,7 @@ func (d *usedDisk) choose(most int) {
 }
 
 // compare takes over the kernel's own counts of the disks, read after those by user. What a disk has beyond these is
-// nobody's; requests that ended between the two reads are so for one look at most, and are no more added.
+// nobody's; requests that ended between the two reads are so for one sample at most, and are no more added.
 func (l *diskLedger) compare(stats []deviceCounts) {
 	for _, now := range stats {
 		d := l.disks[now.name]
@@ -209,7 +209,7 @@ func (l *diskLedger) compare(stats []deviceCounts) {
 		if d.known && now.requests >= d.latest.requests && now.bytes >= d.latest.bytes {
 			d.own.add(diskUse{requests: float64(now.requests - d.latest.requests), bytes: float64(now.bytes - d.latest.bytes)})
 		} else {
-			// The first look, or another disk of this name.
+			// The first sample, or another disk of this name.
 			d.own = diskUse{requests: d.seen.requests + d.without.requests, bytes: d.seen.bytes + d.without.bytes}
 		}
 		d.latest, d.known = now, true
@@ -253,8 +253,8 @@ func splitReplicas(used map[string]map[diskUserID]diskUse, replicas []replicaByt
 	}
 }
 
-// replicaBytes is what a replica's process read from and wrote to storage since the look before, and the cgroup that it
-// is in.
+// replicaBytes is what a replica's process read from and wrote to storage since the sample before, and the cgroup that
+// it is in.
 type replicaBytes struct {
 	device         string
 	group, replica diskUserID

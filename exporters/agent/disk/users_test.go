@@ -118,8 +118,8 @@ func TestDiskUsersBounded(t *testing.T) {
 	}
 }
 
-// What a disk counts and no user did is nobody's: from the first look on, and past a disk of the same name that begins
-// anew. It never falls.
+// What a disk counts and no user did is nobody's: from the first sample on, and past a disk of the same name that
+// begins anew. It never falls.
 func TestDiskUnattributed(t *testing.T) {
 	l := newLedger(5)
 	now := time.Unix(1e9, 0)

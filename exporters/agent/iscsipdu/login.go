@@ -3,7 +3,7 @@ package iscsipdu
 import "bytes"
 
 const (
-	// TextMax is how much of a login's text is looked at.
+	// TextMax is how much of a login's text is parsed.
 	TextMax = 1024
 	// NameMax is the longest name of a target.
 	NameMax = 223

@@ -241,7 +241,7 @@ func TestLoginRefused(t *testing.T) {
 	}
 }
 
-// A text of any length is kept to what is looked at.
+// A text of any length is kept to what is parsed.
 func TestLoginLong(t *testing.T) {
 	var s Session
 	long := strings.Repeat("k", 5000)
@@ -257,7 +257,7 @@ func TestLoginLong(t *testing.T) {
 	}
 }
 
-// Each text of a login is looked at from its beginning.
+// Each text of a login is parsed from its beginning.
 func TestLoginTexts(t *testing.T) {
 	var s Session
 	long := "Other=" + strings.Repeat("k", 1000) + "\x00"

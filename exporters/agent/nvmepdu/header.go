@@ -11,7 +11,7 @@ import (
 const (
 	// Common is the length of what all headers begin with.
 	Common = 8
-	// HeaderMax is the longest header that is looked at: a command's.
+	// HeaderMax is the longest header that is parsed: a command's.
 	HeaderMax = 72
 	// LengthMax is what a message may have; more is taken for garbage.
 	LengthMax = 64 << 20
@@ -100,7 +100,7 @@ func Need(h []byte) int {
 	if n := headers[h[0]]; n > 0 && n <= HeaderMax {
 		return int(n)
 	}
-	return Common // of others no more is looked at
+	return Common // of others no more is parsed
 }
 
 // Parse reads a whole header, of a message to a target or from one. It returns an error for anything else.

@@ -24,11 +24,11 @@ var (
 		ViewService: newViewDescs("plumbline_replica_service", "_seconds", "plumbline_replica_services_in_flight", "plumbline_replica_oldest_service_seconds", labelNames,
 			"a request within the replica, from the read of the whole request to the end of the answer's write",
 			"Age of the oldest request that the replica has not answered, in seconds, as the replica's side sees it; 0 if there is none. "+
-				"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second."),
+				"Of requests that it has not even read from its socket, for how long they lie there at least, sampled each second."),
 		ViewFrontend: newViewDescs("plumbline_volume_frontend", "_seconds", "plumbline_volume_frontend_in_flight", "plumbline_volume_frontend_oldest_seconds", volumeLabelNames,
 			"a request of the volume's user within the engine, all replicas included",
 			"Age of the oldest request of the volume's user that the engine has not answered, in seconds; 0 if there is none. "+
-				"Of requests that it has not even read from its socket, for how long they lie there at least, looked at each second. Not for engines whose user does not speak the replicas' wire."),
+				"Of requests that it has not even read from its socket, for how long they lie there at least, sampled each second. Not for engines whose user does not speak the replicas' wire."),
 		ViewPath: newViewDescs("plumbline_volume_path", "_seconds", "plumbline_volume_path_in_flight", "plumbline_volume_path_oldest_seconds", pathLabelNames,
 			"a request of this host to a volume's target over the network, on one path",
 			"Age of the oldest request of this host to a volume's target on this path that has no answer, in seconds; 0 if there is none."),
@@ -51,7 +51,7 @@ var (
 	Lost = prometheus.NewDesc("plumbline_replica_lost_total",
 		"Events that are missing from the replica metrics, by reason.", []string{"wire", "reason"}, nil)
 	ProcessesRefused = prometheus.NewDesc("plumbline_replica_processes_refused_total",
-		"Processes named like an engine or replica that are not looked at because their user is not root: they could take any volume's name.", []string{"wire"}, nil)
+		"Processes named like an engine or replica that are not followed because their user is not root: they could take any volume's name.", []string{"wire"}, nil)
 )
 
 func newViewDescs(prefix, unit, inflight, oldest string, labels []string, what, age string) viewDescs {

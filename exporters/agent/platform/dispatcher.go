@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/bpf/dispatcher"
 )
 
-// Follower is a collector whose programs look at calls on sockets: enum follower of bpf/followed.h.
+// Follower is a collector whose programs follow calls on sockets: enum follower of bpf/followed.h.
 type Follower = dispatcher.DispatcherFollower
 
 const followers = uint32(dispatcher.DispatcherFollowerFOLLOWERS)
@@ -187,7 +187,7 @@ func (d *Dispatcher) count(f Follower, pid, by int) error {
 		delete(d.processes, bit)
 		d.words[word] &^= 1 << (bit % 64)
 	}
-	// Before the first bit: nobody looks at the map until then.
+	// Before the first bit: nobody reads the map until then.
 	err := d.collection.Variables[dispatcher.DispatcherVarFollowedBits].Set(uint32(len(d.processes)))
 	return errors.Join(err, d.collection.Maps[dispatcher.DispatcherMapFollowed].Put(word, d.words[word]))
 }

@@ -21,7 +21,7 @@ import (
 const preemptMask = 0xffffff
 
 // tracepointsHoldPreemption tries whether a program on a socket's tracepoint runs with preemption disabled: the program
-// looks at the kernel's count of that. One at sched_switch, where it always is disabled, shows whether this kernel
+// reads the kernel's count of that. One at sched_switch, where it always is disabled, shows whether this kernel
 // counts at all; one that does not preempts nothing.
 func tracepointsHoldPreemption(types *btf.Spec) (bool, error) {
 	read, err := readPreemptCount(types)
@@ -40,7 +40,7 @@ func tracepointsHoldPreemption(types *btf.Spec) (bool, error) {
 // runs are what was seen of a program's runs.
 type runs struct{ preemptible, held bool }
 
-// preemptCounts runs programs at tracepoints that look at the count as these instructions do.
+// preemptCounts runs programs at tracepoints that read the count as these instructions do.
 func preemptCounts(reads map[string]asm.Instructions) (map[string]runs, error) {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "preempt_counts", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: uint32(2 * len(reads))})
 	if err != nil {
@@ -86,7 +86,7 @@ func preemptCounts(reads map[string]asm.Instructions) (map[string]runs, error) {
 	return seen, nil
 }
 
-// probeTries is how often, a millisecond apart, it is looked whether the programs have run.
+// probeTries is how often, a millisecond apart, it is checked whether the programs have run.
 const probeTries = 1000
 
 // readPreemptCount returns instructions that leave the count in R6.
@@ -136,7 +136,7 @@ func readPreemptCount(types *btf.Spec) (asm.Instructions, error) {
 }
 
 // offset returns where in a struct the member is that a path of names leads to; members without a
-// name are looked through.
+// name are searched.
 func offset(s btf.Type, path string) (int16, error) {
 	name, rest, more := strings.Cut(path, ".")
 	var members []btf.Member
@@ -181,7 +181,7 @@ func noteCount(read asm.Instructions, counts *ebpf.Map, i int64) asm.Instruction
 	)
 }
 
-// sendToSelf sends a byte over a socket, from where no program of the agent looks.
+// sendToSelf sends a byte over a socket, where no program of the agent follows it.
 func sendToSelf() error {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

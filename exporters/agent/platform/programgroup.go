@@ -128,7 +128,8 @@ type bound struct {
 	most     uint64
 }
 
-// add takes a look: what each has missed so far, how often there was a risk that is over, and whether there is one now.
+// add takes a sample: what each has missed so far, how often there was a risk that is over, and whether there is one
+// now.
 func (b *bound) add(missed []uint64, possible uint64, now bool) uint64 {
 	if b.missed == nil {
 		b.missed = make([]uint64, len(missed))

@@ -24,7 +24,7 @@ func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return explain(err, look())
+	return explain(err, probeKernel())
 }
 
 // circumstances are what a refusal may come from.
@@ -39,7 +39,7 @@ type circumstances struct {
 	onlyEnds     bool     // the socket tracepoints are missing: programs go to the ends of functions
 }
 
-func look() circumstances {
+func probeKernel() circumstances {
 	var c circumstances
 	types, err := btf.LoadKernelSpec()
 	c.noTypes = err

@@ -22,7 +22,7 @@ const (
 	// maxCgroup bounds /proc/PID/cgroup, a line for each hierarchy; maxMembers the list of a cgroup's processes.
 	maxCgroup  = 64 << 10
 	maxMembers = 4 << 20
-	// maxSearched bounds how many cgroups are looked through for a pod's, and maxDepth how deep: the kubelet's own
+	// maxSearched bounds how many cgroups are searched for a pod's, and maxDepth how deep: the kubelet's own
 	// root, which may be some below the hierarchy's, kubepods, the class of service, the pod.
 	maxSearched = 20000
 	maxDepth    = 6

@@ -3,7 +3,7 @@ package pod
 import "strings"
 
 // Walk finds the containers of many processes, one after the other. What it remembers holds for a moment only: each
-// look at all processes has one of its own.
+// scan of all processes has one of its own.
 type Walk struct {
 	cgroups cgroups
 	// met are the containers that a process was proven to be in.
@@ -60,10 +60,10 @@ func (w *Walk) First(pid int) (bool, error) {
 	return true, nil
 }
 
-// find is search, but looks through a hierarchy once for all pods.
+// find is search, but walks a hierarchy once for all pods.
 func (w *Walk) find(root, group string) (string, error) {
-	ways, looked := w.ways[root]
-	if !looked {
+	ways, walked := w.ways[root]
+	if !walked {
 		ways = map[string]string{}
 		eachGroup(root, func(name, way string) bool {
 			if _, again := ways[name]; !again {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Of a container's processes the first alone is proven, and a hierarchy is looked through once for all pods.
+// Of a container's processes the first alone is proven, and a hierarchy is walked once for all pods.
 func TestWalk(t *testing.T) {
 	tr := newTree(t)
 	tr.write("1/root/sys/fs/cgroup/cgroup.controllers", "")
@@ -36,9 +36,9 @@ func TestWalk(t *testing.T) {
 	}
 	tr.cgroup("kubepods.slice/"+late, 10)
 	if first, err := w.First(10); first || !errors.Is(err, ErrUntrusted) {
-		t.Errorf("a pod that came since: %v, %v; the hierarchy was looked through again", first, err)
+		t.Errorf("a pod that came since: %v, %v; the hierarchy was walked again", first, err)
 	}
 	if first, err := NewWalk(tr.proc).First(10); !first || err != nil {
-		t.Errorf("the same, at the next look: %v, %v", first, err)
+		t.Errorf("the same, at the next scan: %v, %v", first, err)
 	}
 }

@@ -117,7 +117,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 		wantGauge(t, q, "hung", name, is(0)) // the log's writer may sync a last time
 	}
 
-	before := querytest.Look(t, q, "hung")
+	before := querytest.Collect(t, q, "hung")
 	disk.Writes.Hang()
 	disk.Syncs.Hang()
 	done := make(chan error, 1)
@@ -138,11 +138,11 @@ func TestActivityOnHungDisk(t *testing.T) {
 	})
 	// The counter advances with the clock: one session, so one second a second.
 	began := time.Now()
-	first := querytest.Look(t, q, "hung")
+	first := querytest.Collect(t, q, "hung")
 	readFor := time.Since(began)
 	wantGauge(t, q, "hung", "plumbline_server_longest_wait_seconds sync", above(6))
 	pause := time.Since(began)
-	last := querytest.Look(t, q, "hung")
+	last := querytest.Collect(t, q, "hung")
 	advanced := last.Phases["insert"]["sync"] - first.Phases["insert"]["sync"]
 	if low, high := (pause - readFor).Seconds(), time.Since(began).Seconds(); advanced < low-0.01 || advanced > high+0.01 {
 		t.Errorf("sync advanced by %.3f s in %.3f to %.3f s", advanced, low, high)
@@ -154,7 +154,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	wantGauge(t, q, "hung", "plumbline_server_stuck_process_seconds sync", above(10))
 
 	lastAt := time.Now()
-	last = querytest.Look(t, q, "hung")
+	last = querytest.Collect(t, q, "hung")
 	disk.Writes.Release()
 	disk.Syncs.Release()
 	if err := <-done; err != nil {
@@ -162,7 +162,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 	}
 	var after querytest.Seen
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		after = querytest.Look(t, q, "hung")
+		after = querytest.Collect(t, q, "hung")
 		if after.Counts["insert"] != 1 {
 			return fmt.Errorf("inserts: %v", after.Counts)
 		}
@@ -291,14 +291,14 @@ func TestActivityNotStorage(t *testing.T) {
 	wantGauge(t, q, "busy", "plumbline_query_blocked", is(0))
 
 	// A session that is ended within its statement leaves its time, but no statement.
-	before := querytest.Look(t, q, "busy")
+	before := querytest.Collect(t, q, "busy")
 	wantGauge(t, q, "busy", "plumbline_query_oldest_seconds wait", above(3))
 	querytest.Run(t, holder, "select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sleep%'")
 	if err := <-asleep; err == nil {
 		t.Error("the session was not ended")
 	}
 	wantGauge(t, q, "busy", "plumbline_query_in_flight wait", is(0))
-	after := querytest.Look(t, q, "busy")
+	after := querytest.Collect(t, q, "busy")
 	if after.Phases["select"]["wait"] < before.Phases["select"]["wait"] {
 		t.Errorf("wait fell from %v to %v s", before.Phases["select"]["wait"], after.Phases["select"]["wait"])
 	}
@@ -365,7 +365,7 @@ func TestActivityMonotonic(t *testing.T) {
 		defer close(done)
 		pg.Bench(t, "begin;\ninsert into t values (1);\ncommit;\nselect 1;\nselect pg_sleep(0.002);\n", "-c", "8", "-t", "300")
 	}()
-	last := querytest.Look(t, q, "flood")
+	last := querytest.Collect(t, q, "flood")
 	scrapes, seenInFlight := 0, false
 	for running := true; running; scrapes++ {
 		select {
@@ -373,7 +373,7 @@ func TestActivityMonotonic(t *testing.T) {
 			running = false
 		default:
 		}
-		now := querytest.Look(t, q, "flood")
+		now := querytest.Collect(t, q, "flood")
 		for command, phases := range last.Phases {
 			for phase, v := range phases {
 				if now.Phases[command][phase] < v {
@@ -390,7 +390,7 @@ func TestActivityMonotonic(t *testing.T) {
 		t.Errorf("nothing was ever in flight in %d scrapes", scrapes)
 	}
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		last = querytest.Look(t, q, "flood")
+		last = querytest.Collect(t, q, "flood")
 		if n := last.Counts["commit"]; n != 8*300 {
 			return fmt.Errorf("%d commits of %d", n, 8*300)
 		}

@@ -234,9 +234,9 @@ func (c *cost) compare(b *testing.B) {
 	for _, name := range costModes {
 		modes = append(modes, paired.Mode{Name: name, Enter: func() error { return c.sets.enter(name) }})
 	}
-	const look = 20 // blocks
+	const perCheck = 20 // blocks
 	for began := time.Now(); time.Since(began) < *costFor; {
-		for range look {
+		for range perCheck {
 			block, err := paired.Run(context.Background(), modes, c.meters, paired.Times{Settle: 50 * time.Millisecond, Measure: 400 * time.Millisecond})
 			if err != nil {
 				b.Fatal(err)
@@ -253,7 +253,7 @@ func (c *cost) compare(b *testing.B) {
 		}
 		floor := floorOf(c.perTransaction(c.blocks[:last], 0))
 		b.Logf("%s: %d blocks, floor %.2f %%", c.load, last, 100*floor)
-		if last >= 3*look && floor < floorWanted {
+		if last >= 3*perCheck && floor < floorWanted {
 			break
 		}
 	}

@@ -43,14 +43,14 @@ func TestFleetDeny(t *testing.T) {
 	f.identified(pods, begin)
 	pods["u3"] = pod.Pod{Namespace: "db", Name: "pg-3", Complete: true, Unfollowed: true}
 	f.identified(pods, begin)
-	f.update(found, begin.Add(lookAgain)) // they are not taken again
+	f.update(found, begin.Add(rescanInterval)) // they are not taken again
 	if got, want := f.labels(), []string{"db/pg-1", "prod-batch-7"}; !slices.Equal(got, want) {
 		t.Errorf("%q are followed, want %q", got, want)
 	}
 	if len(f.denied) != 3 || len(k.forgotten) != 3 || len(f.accounts) != 2 {
 		t.Errorf("%d are left out, the kernel forgot %d, %d have accounts; want 3, 3 and 2", len(f.denied), len(k.forgotten), len(f.accounts))
 	}
-	f.update(found[:3], begin.Add(2*lookAgain))
+	f.update(found[:3], begin.Add(2*rescanInterval))
 	if len(f.denied) != 1 {
 		t.Errorf("%d are left out when all but one have ended", len(f.denied))
 	}
@@ -65,7 +65,7 @@ func TestFleetDenyBeyondLimit(t *testing.T) {
 	found[2].DBSystem = server.MySQL
 	f.update(found, begin)
 	if !k.wakes {
-		t.Error("wake-ups of a MySQL server are not looked at")
+		t.Error("wake-ups of a MySQL server are not followed")
 	}
 	f.identified(map[string]pod.Pod{
 		"u3": {Namespace: "db", Name: "my", Complete: true, Unfollowed: true},
@@ -79,12 +79,12 @@ func TestFleetDenyBeyondLimit(t *testing.T) {
 		t.Errorf("processes %v are followed no more, want %v; numbers %v", k.forgetPIDs, want, k.forgotten)
 	}
 	if f.update(found, begin.Add(time.Second)); k.wakes {
-		t.Error("wake-ups are looked at for nobody")
+		t.Error("wake-ups are followed for nobody")
 	}
 }
 
 // What is left out is not counted: neither on connections that were there before the agent nor on later ones. Its
-// processes cost no more than any other, and no more wake-ups are looked at for it.
+// processes cost no more than any other, and no more wake-ups are followed for it.
 func TestQueryDeny(t *testing.T) {
 	denied := servertest.StartPostgres(t, map[string]string{"cluster_name": "denied", "fsync": "off"}, nil)
 	before := denied.Connect(t)

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// firstLookDelay is the pause before the second look at a server that began just now; it
+	// rescanDelay is the pause before the second scan of a server that began just now; it
 	// doubles until the server listens.
-	firstLookDelay = 50 * time.Millisecond
-	// walkGap is the least time between two looks through all processes.
+	rescanDelay = 50 * time.Millisecond
+	// walkGap is the least time between two scans of all processes.
 	walkGap = time.Second
-	// lookGrace is how long those who have been looked at wait for the others, so that they are
+	// scanGrace is how long those that have been scanned wait for the others, so that they are
 	// named in the order in which they began.
-	lookGrace = 250 * time.Millisecond
-	// maxProcessEvents is how many processes the kernel may report between two looks. With more, all processes are
+	scanGrace = 250 * time.Millisecond
+	// maxProcessEvents is how many processes the kernel may report between two scans. With more, all processes are
 	// scanned instead.
 	maxProcessEvents = 64
-	// maxLooks is how many processes that are not followed are looked at in full at once, by one walk or several; the
+	// maxScans is how many processes that are not followed are scanned at once, by one walk or several; the
 	// others' turn comes with a later one.
-	maxLooks = 256
+	maxScans = 256
 	// probesAtStart is how long the start and the end wait for probes of TLS libraries.
 	probesAtStart = time.Minute
 	// initialPIDNamespace is the number of the PID namespace whose numbers the kernel's process events
@@ -42,7 +42,7 @@ const (
 )
 
 // processEvents are the processes that the kernel reported: one with a server's name began, or a server ended. They wait here
-// for the next look.
+// for the next scan.
 type processEvents struct {
 	ready chan struct{}
 
@@ -95,13 +95,13 @@ func (n *processEvents) take() (pids map[int]bool, more bool) {
 	return pids, more
 }
 
-// follow looks at the processes that the kernel reports, again and again while one of them is on its way up or down. It
+// follow scans the processes that the kernel reports, again and again while one of them is on its way up or down. It
 // scans all processes at the interval, or when the kernel reported too many.
 func (q *query) follow(ctx context.Context) {
 	interval := q.own.ScanInterval
 	gap := min(walkGap, interval)
 	walked := time.Now()
-	again := map[int]bool{} // processes to look at once more
+	again := map[int]bool{} // processes to scan once more
 	lost := uint64(0)
 	delay := interval
 	for {
@@ -111,13 +111,13 @@ func (q *query) follow(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-q.events.ready:
-			delay = firstLookDelay
-			// Process events come in groups; while they do, this pause bounds the looks.
+			delay = rescanDelay
+			// Process events come in groups; while they do, this pause bounds the scans.
 			select {
 			case <-ctx.Done():
 				timer.Stop()
 				return
-			case <-time.After(firstLookDelay / 5):
+			case <-time.After(rescanDelay / 5):
 			}
 		case <-timer.C:
 			delay = min(2*delay, interval)
@@ -142,15 +142,15 @@ func (q *query) follow(ctx context.Context) {
 			walked = time.Time{}
 		}
 		if time.Since(walked) >= interval {
-			q.walk(lookGrace)
+			q.walk(scanGrace)
 			walked = time.Now()
 			if again = q.unsettled(again); len(again) == 0 {
 				delay = interval
 			} else if delay >= interval {
-				delay = firstLookDelay
+				delay = rescanDelay
 			}
 		} else if len(again) > 0 {
-			q.look(again)
+			q.scanPIDs(again)
 		}
 		if delay >= interval {
 			again = map[int]bool{}
@@ -180,7 +180,7 @@ func (q *query) processEventsLost() uint64 {
 	return n
 }
 
-// walk looks through all processes.
+// walk scans all processes.
 func (q *query) walk(grace time.Duration) {
 	now := time.Now()
 	candidates, err := q.scanner.Candidates()
@@ -194,7 +194,7 @@ func (q *query) walk(grace time.Duration) {
 		maps.DeleteFunc(q.problems, func(id server.ID, _ error) bool { return !there[id] })
 	}
 	q.mu.Unlock()
-	skipped := q.lookAt(candidates, false, grace)
+	skipped := q.scanCandidates(candidates, false, grace)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.tried, func(id server.ID, _ trial) bool { return !there[id] || q.fleet.tracked[id] != nil })
@@ -210,8 +210,8 @@ func (q *query) walk(grace time.Duration) {
 	q.reportProblems(err)
 }
 
-// look looks at some processes only, and takes those from pids that need no second look.
-func (q *query) look(pids map[int]bool) {
+// scanPIDs scans some processes only, and takes those from pids that need no second scan.
+func (q *query) scanPIDs(pids map[int]bool) {
 	now := time.Now()
 	var candidates []server.Candidate
 	there := map[int]server.ID{}
@@ -228,7 +228,7 @@ func (q *query) look(pids map[int]bool) {
 		}
 	}
 	q.mu.Unlock()
-	q.lookAt(candidates, true, lookGrace)
+	q.scanCandidates(candidates, true, scanGrace)
 	for pid := range pids {
 		if _, ok := there[pid]; !ok {
 			delete(pids, pid)
@@ -236,14 +236,14 @@ func (q *query) look(pids map[int]bool) {
 	}
 }
 
-// batch are looks that began together.
+// batch are scans that began together.
 type batch struct {
 	mu     sync.Mutex
 	found  []observation
 	closed bool
 }
 
-// add keeps what a look found, unless nobody waits for it any more.
+// add keeps what a scan found, unless nobody waits for it any more.
 func (b *batch) add(s observation) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,23 +260,23 @@ func (b *batch) close() []observation {
 	return b.found
 }
 
-// lookAt looks at candidates side by side, as far as they are due, and takes over what it finds.
+// scanCandidates scans candidates side by side, as far as they are due, and takes over what it finds.
 // After the grace it goes on without those that have not answered: they are taken over when they
-// answer, so that they hold up nobody. It returns how many have to wait for a later look, see due.
-func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.Duration) (skipped int) {
+// answer, so that they hold up nobody. It returns how many have to wait for a later scan, see due.
+func (q *query) scanCandidates(candidates []server.Candidate, reported bool, grace time.Duration) (skipped int) {
 	now := time.Now()
 	q.mu.Lock()
 	due, skipped := q.due(candidates, reported, now)
 	q.mu.Unlock()
-	look := q.scanner.Looker()
+	scan := q.scanner.ScanFunc()
 	b := &batch{}
-	var looks sync.WaitGroup
+	var scans sync.WaitGroup
 	for _, c := range due {
-		looks.Go(func() {
+		scans.Go(func() {
 			var found *server.Server
 			var s observation
 			err := exporterkit.Recovered(func() (err error) {
-				if found, err = look(c); found != nil {
+				if found, err = scan(c); found != nil {
 					s = q.complete(*found)
 				}
 				return err
@@ -286,7 +286,7 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 				waited = true // it has ended meanwhile, which may be known already
 			}
 			q.mu.Lock()
-			delete(q.looking, c.ID)
+			delete(q.scans, c.ID)
 			if err == nil {
 				delete(q.problems, c.ID)
 			} else {
@@ -306,7 +306,7 @@ func (q *query) lookAt(candidates []server.Candidate, reported bool, grace time.
 			}
 		})
 	}
-	await(&looks, grace)
+	await(&scans, grace)
 	q.mu.Lock()
 	q.fleet.applyObservations(b.close(), now)
 	q.mu.Unlock()
@@ -335,7 +335,7 @@ func (q *query) identify() {
 	q.mu.Unlock()
 }
 
-// complete reads what a look itself does not.
+// complete reads what a scan itself does not.
 func (q *query) complete(s server.Server) observation {
 	c := observation{Server: s}
 	c.age, _ = s.Age() // 0 if it is not known
@@ -406,7 +406,7 @@ func (q *query) reportProblems(err error) {
 	}
 	now := errors.Join(problems...)
 	if now != nil && (q.scanning == nil || q.scanning.Error() != now.Error()) {
-		q.log.Warn("a database server cannot be looked at in full", "err", now)
+		q.log.Warn("a database server cannot be scanned in full", "err", now)
 	}
 	q.scanning = now
 }

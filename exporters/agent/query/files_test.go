@@ -107,7 +107,7 @@ func scannedServer(t *testing.T, calls *untrusted.Calls, pid int) (s server.Serv
 		if !ok {
 			return fmt.Errorf("process %d is no candidate yet", pid)
 		}
-		found, err := scanner.Looker()(c)
+		found, err := scanner.ScanFunc()(c)
 		if err != nil || found == nil {
 			return fmt.Errorf("process %d is no server: %w", pid, err)
 		}

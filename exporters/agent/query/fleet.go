@@ -26,8 +26,8 @@ const (
 	// long after it was found its name is waited for.
 	settleTime = 30 * time.Second
 
-	// lookAgain is how long what is known of a server is taken to hold while it runs.
-	lookAgain = 5 * time.Minute
+	// rescanInterval is how long what is known of a server is taken to hold while it runs.
+	rescanInterval = 5 * time.Minute
 )
 
 // kernel is the kernel side as a fleet uses it.
@@ -52,7 +52,7 @@ type kernel interface {
 	snapshot() (snapshot, error)
 }
 
-// observation is what a look at a server found; all of it was read without holding a lock.
+// observation is what a scan of a server found; all of it was read without holding a lock.
 type observation struct {
 	server.Server
 	// age is for how long it has run, 0 if that is not known.
@@ -82,8 +82,8 @@ type trackedServer struct {
 	candidate candidate
 	// since is when it was found, and began when its process did, or when it was found if that is not known.
 	since, began time.Time
-	// looked is when the server was last looked at in full.
-	looked time.Time
+	// scanned is when the server was last scanned in full.
+	scanned time.Time
 	// probed is the TLS library that is probed for it, if tls.
 	probed fileID
 	tls    bool
@@ -134,7 +134,7 @@ type fleet struct {
 	// otherUncounted is trackedServer.uncounted of the servers without series of their own.
 	otherUncounted uint64
 	// unfollowed are the processes that were not followed at the last walk, for there were too many, or whose turn to
-	// be looked at has not come; folded are the accounts that went to server="other" before their time.
+	// be scanned has not come; folded are the accounts that went to server="other" before their time.
 	unfollowed int
 	folded     uint64
 	// wanted are the servers whose TLS library is to be probed, and unwanted the probed libraries of servers that
@@ -238,7 +238,7 @@ func (f *fleet) adoptAgain(srv *trackedServer, now time.Time) {
 	}
 }
 
-// applyObservations updates the servers by what looks at them found.
+// applyObservations updates the servers by what scans of them found.
 func (f *fleet) applyObservations(found []observation, now time.Time) {
 	// Age decides which ones get series of their own, if there are too many.
 	slices.SortFunc(found, func(a, b observation) int { return compareIDs(a.ID, b.ID) })
@@ -250,7 +250,7 @@ func (f *fleet) applyObservations(found []observation, now time.Time) {
 		if srv == nil {
 			continue
 		}
-		srv.looked = now
+		srv.scanned = now
 		f.learn(srv, s, now)
 	}
 	f.naming(now)
@@ -274,28 +274,28 @@ func (f *fleet) settled(now time.Time) bool {
 	return true
 }
 
-// due reports whether a server needs to be looked at: often while it comes up, else seldom.
+// due reports whether a server needs to be scanned: often while it comes up, else seldom.
 func (f *fleet) due(id server.ID, now time.Time) bool {
 	srv := f.tracked[id]
 	if srv == nil {
 		return !f.denied[id]
 	}
-	again := lookAgain
+	again := rescanInterval
 	switch complete := srv.label != "" && len(srv.Ports) > 0 && !srv.Waits && srv.DataDirectory != "" && !srv.unanswered(); {
 	case complete:
 	case srv.Waits:
 		// Its clients are not counted before their port is known.
-		again = min(now.Sub(srv.since)/60, lookAgain/30)
+		again = min(now.Sub(srv.since)/60, rescanInterval/30)
 	case !srv.settled(now):
 		// Most come up at once, and one that never does must not cost more and more.
 		again = now.Sub(srv.since) / 4
 	default:
-		again = lookAgain / 10 // something is missing that may yet come
+		again = rescanInterval / 10 // something is missing that may yet come
 	}
-	return now.Sub(srv.looked) >= again
+	return now.Sub(srv.scanned) >= again
 }
 
-// unanswered reports whether a read of a server's files timed out that the next look retries.
+// unanswered reports whether a read of a server's files timed out that the next scan retries.
 func (srv *trackedServer) unanswered() bool {
 	library := srv.TLSLibrary != (server.Library{}) && srv.TLSLibrary != srv.tlsTried && !srv.tls
 	return library || srv.NoLibrary || srv.NoName || srv.MorePorts || untrusted.Unanswered(srv.noWaitEvent) || untrusted.Unanswered(srv.noStatus) || untrusted.Unanswered(srv.noPlaces)
@@ -405,7 +405,7 @@ func (f *fleet) probed(s server.Server, id fileID, err error, now time.Time) {
 // noTLS returns why encrypted connections are not read.
 func noTLS(err error) error { return fmt.Errorf("its encrypted connections cannot be read: %w", err) }
 
-// learn takes over what became known of a server since the last look.
+// learn takes over what became known of a server since the last scan.
 func (f *fleet) learn(srv *trackedServer, s observation, now time.Time) {
 	if s.DataDirectory == "" && srv.DataDirectory != "" {
 		// Its file system does not answer now; the server has not moved.

@@ -34,7 +34,7 @@ type fakeKernel struct {
 	// forgotten are the numbers whose processes are followed no more, and the PIDs of those that share one.
 	forgotten  []uint32
 	forgetPIDs []int
-	// wakes is true while wake-ups are looked at.
+	// wakes is true while wake-ups are followed.
 	wakes bool
 	// costs is what following a server costs, by number.
 	costs map[uint32]time.Duration
@@ -235,7 +235,7 @@ func TestFleetOverflow(t *testing.T) {
 	}
 	k.selects[otherNumber] = 7
 	c := &collected{f: f}
-	if got := querytest.Look(t, c, "other").Counts["select"]; got != 7 {
+	if got := querytest.Collect(t, c, "other").Counts["select"]; got != 7 {
 		t.Errorf("%d statements of other servers, want 7", got)
 	}
 	// When one ends, its room is free for the next that begins.
@@ -256,15 +256,15 @@ func TestFleetRestart(t *testing.T) {
 	f.update([]observation{restarted}, begin.Add(time.Second))
 	k.selects[f.tracked[restarted.ID].number] = 2
 	c := &collected{f: f}
-	if got := querytest.Look(t, c, "a").Counts["select"]; got != 7 {
+	if got := querytest.Collect(t, c, "a").Counts["select"]; got != 7 {
 		t.Errorf("%d statements after a restart, want 5 + 2", got)
 	}
 	f.update(nil, begin.Add(2*time.Second))
-	if got := querytest.Look(t, c, "a").Counts["select"]; got != 7 {
+	if got := querytest.Collect(t, c, "a").Counts["select"]; got != 7 {
 		t.Errorf("%d statements after the end, want 7", got)
 	}
 	f.update(nil, begin.Add(2*time.Second+collector.KeepTime+time.Second))
-	if got := querytest.Look(t, c, "a").Counts["select"]; got != 0 || len(f.accounts) != 0 {
+	if got := querytest.Collect(t, c, "a").Counts["select"]; got != 0 || len(f.accounts) != 0 {
 		t.Errorf("series of a server that ended long ago: %d statements, %d accounts", got, len(f.accounts))
 	}
 }
@@ -336,7 +336,7 @@ func TestFleetWithoutSymbol(t *testing.T) {
 	}
 }
 
-// A fully known server is looked at again only after a while, one that comes up often, and one that lacks something now
+// A fully known server is scanned again only after a while, one that comes up often, and one that lacks something now
 // and then.
 func TestFleetDue(t *testing.T) {
 	whole, starting, partial, waits := running(1, "a", 1), running(2, ""), running(3, "b", 2), running(4, "c", 4567)
@@ -346,18 +346,18 @@ func TestFleetDue(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{whole, lookAgain - time.Second, false}, {whole, lookAgain, true},
+		{whole, rescanInterval - time.Second, false}, {whole, rescanInterval, true},
 		{starting, time.Millisecond, true},
-		{partial, time.Second, false}, {partial, lookAgain / 10, true},
-		{waits, time.Millisecond, true}, {waits, time.Second, true}, {waits, lookAgain / 10, true},
+		{partial, time.Second, false}, {partial, rescanInterval / 10, true},
+		{waits, time.Millisecond, true}, {waits, time.Second, true}, {waits, rescanInterval / 10, true},
 	} {
 		f, _ := testFleet(3)
 		if !f.due(c.s.ID, begin) {
-			t.Errorf("%d is not looked at once", c.s.PID)
+			t.Errorf("%d is not due for a scan at once", c.s.PID)
 		}
 		f.update([]observation{c.s}, begin)
 		if got := f.due(c.s.ID, begin.Add(c.after)); got != c.want {
-			t.Errorf("%d is looked at after %v: %v, want %v", c.s.PID, c.after, got, c.want)
+			t.Errorf("%d is scanned after %v: %v, want %v", c.s.PID, c.after, got, c.want)
 		}
 	}
 }
@@ -400,7 +400,7 @@ func TestFleetReadsAgain(t *testing.T) {
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 1 {
 			t.Errorf("%v: failures %+v, %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
-		soon := begin.Add(lookAgain / 10)
+		soon := begin.Add(rescanInterval / 10)
 		if !f.due(s.ID, soon) {
 			t.Errorf("%v: it is not queried again", passing)
 		}
@@ -416,13 +416,13 @@ func TestFleetReadsAgain(t *testing.T) {
 		if f.attachErrors["a"].count != 2 || len(f.wanted) != 3 {
 			t.Errorf("%v again: failures %+v, want it reported once; %d probes wanted", passing, f.attachErrors["a"], len(f.wanted))
 		}
-		if len(srv.places) != 1 || !f.due(s.ID, soon.Add(lookAgain/10)) {
+		if len(srv.places) != 1 || !f.due(s.ID, soon.Add(rescanInterval/10)) {
 			t.Errorf("%v: places %+v: want what was known, and to query again", passing, srv.places)
 		}
 		s.noPlaces = nil
 		f.probed(s.Server, fileID{inode: 7}, nil, soon)
 		f.update([]observation{s}, soon)
-		if f.due(s.ID, soon.Add(lookAgain/10)) {
+		if f.due(s.ID, soon.Add(rescanInterval/10)) {
 			t.Errorf("%v: it is queried again when all is known", passing)
 		}
 	}
@@ -476,16 +476,16 @@ func TestFleetAccountsBounded(t *testing.T) {
 	c := &collected{f: f}
 	sum := uint64(0)
 	for key := range f.accounts {
-		sum += querytest.Look(t, c, key.label).Counts["select"]
+		sum += querytest.Collect(t, c, key.label).Counts["select"]
 	}
 	if sum != servers/2+3 {
 		t.Errorf("%d statements in all series, want %d", sum, servers/2+3)
 	}
-	if got := querytest.Look(t, c, "stays").Counts["select"]; got != 3 {
+	if got := querytest.Collect(t, c, "stays").Counts["select"]; got != 3 {
 		t.Errorf("%d statements of the server that stays, want 3", got)
 	}
-	if want := uint64(servers/2 - (perSlot*2 - 3)); querytest.Look(t, c, collector.OtherServer).Counts["select"] != want {
-		t.Errorf("%d statements of other servers, want %d", querytest.Look(t, c, collector.OtherServer).Counts["select"], want)
+	if want := uint64(servers/2 - (perSlot*2 - 3)); querytest.Collect(t, c, collector.OtherServer).Counts["select"] != want {
+		t.Errorf("%d statements of other servers, want %d", querytest.Collect(t, c, collector.OtherServer).Counts["select"], want)
 	}
 }
 
@@ -513,7 +513,7 @@ func (c *collected) Update(ch chan<- prometheus.Metric) error {
 	return errors.Join(err, c.f.send(ch, collector.Options{Node: "here", SysFS: "/sys"}, sums, rest))
 }
 
-// A look that could not see all that a server listens on neither takes a port from it nor is the last for long.
+// A scan that could not see all that a server listens on neither takes a port from it nor is the last for long.
 func TestFleetSomePorts(t *testing.T) {
 	f, k := testFleet(2)
 	s := running(1, "a", 5432, 6432)
@@ -526,14 +526,14 @@ func TestFleetSomePorts(t *testing.T) {
 	if want := []uint16{5432, 6432}; !slices.Equal(srv.Ports, want) || !slices.Equal(k.ports[srv.number], want) {
 		t.Errorf("ports %v, the kernel knows %v; want %v", srv.Ports, k.ports[srv.number], want)
 	}
-	if !f.due(s.ID, begin.Add(time.Second+lookAgain/10)) {
-		t.Error("it is not looked at again soon")
+	if !f.due(s.ID, begin.Add(time.Second+rescanInterval/10)) {
+		t.Error("it is not scanned again soon")
 	}
 	one := s
 	one.Ports = []uint16{6432}
 	f.update([]observation{one}, begin.Add(time.Minute))
-	if !slices.Equal(srv.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+lookAgain/10)) {
-		t.Errorf("by a whole look ports %v, want %v", srv.Ports, one.Ports)
+	if !slices.Equal(srv.Ports, one.Ports) || f.due(s.ID, begin.Add(time.Minute+rescanInterval/10)) {
+		t.Errorf("by a whole scan ports %v, want %v", srv.Ports, one.Ports)
 	}
 }
 
@@ -543,7 +543,7 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	s := running(1, "a", 1)
 	s.DataDirectory, s.NoLibrary = "/data", true
 	f.update([]observation{s}, begin)
-	soon := begin.Add(lookAgain / 10)
+	soon := begin.Add(rescanInterval / 10)
 	if !f.due(s.ID, soon) {
 		t.Error("it is not queried again soon")
 	}
@@ -555,7 +555,7 @@ func TestFleetLibraryComesLate(t *testing.T) {
 	}
 	s.NoLibrary, s.TLSLibrary = true, server.Library{}
 	f.update([]observation{s}, soon)
-	if f.tracked[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(lookAgain/10)) {
+	if f.tracked[s.ID].TLSLibrary.Inode != 7 || f.due(s.ID, soon.Add(rescanInterval/10)) {
 		t.Errorf("when its memory does not answer its library is %+v", f.tracked[s.ID].TLSLibrary)
 	}
 }
@@ -580,7 +580,7 @@ func TestFleetTLSAgain(t *testing.T) {
 				f.probed(s.Server, fileID{}, c.err, now)
 			}
 			f.wanted = nil
-			now = now.Add(lookAgain / 10)
+			now = now.Add(rescanInterval / 10)
 		}
 		if probes != c.want || f.attachErrors["a"].count != 1 {
 			t.Errorf("%v: %d probes, reported %+v; want %d, reported once", c.err, probes, f.attachErrors["a"], c.want)

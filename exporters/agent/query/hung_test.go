@@ -86,7 +86,7 @@ func TestQueryHungFileSystem(t *testing.T) {
 		got := querytest.During(t, c, name, 200, func() { pg.Bench(t, "select 1;\n", "-t", "200") })
 		querytest.WantCounts(t, got, map[string]uint64{"select": 200})
 	}
-	hanging(3) // after many looks: each is made once
+	hanging(3) // after many scans: each is made once
 	// When the file system answers again (here: by errors), nothing hangs any more.
 	release()
 	hanging(0)

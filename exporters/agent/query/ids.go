@@ -87,7 +87,7 @@ type entry struct {
 	amounts bpf.QueryPerQuery
 }
 
-// seenEntry is an entry as it was at the latest look.
+// seenEntry is an entry as it was at the latest read.
 type seenEntry struct {
 	id      uint64
 	amounts bpf.QueryPerQuery

@@ -63,9 +63,9 @@ func durationsOf(h *dto.Histogram) map[int]float64 {
 	return buckets
 }
 
-// lookQueries returns what c reports of a server's queries, by identifier, and of its statements without one, by
+// collectQueries returns what c reports of a server's queries, by identifier, and of its statements without one, by
 // reason.
-func lookQueries(t testing.TB, c collector.Collector, server string) (queries map[string]ofQuery, unknown map[string]float64) {
+func collectQueries(t testing.TB, c collector.Collector, server string) (queries map[string]ofQuery, unknown map[string]float64) {
 	t.Helper()
 	queries, unknown = map[string]ofQuery{}, map[string]float64{}
 	for _, f := range collectortest.Gather(t, c) {
@@ -129,7 +129,7 @@ var modes = map[string]pgx.QueryExecMode{
 // sinceQueries returns what c reports of a server's queries since before.
 func sinceQueries(t *testing.T, c collector.Collector, server string, before map[string]ofQuery) (queries map[string]ofQuery, sum ofQuery) {
 	t.Helper()
-	queries, _ = lookQueries(t, c, server)
+	queries, _ = collectQueries(t, c, server)
 	for id, n := range queries {
 		n.count -= before[id].count
 		n.seconds -= before[id].seconds
@@ -184,8 +184,8 @@ func TestQueryIDs(t *testing.T) {
 			exec(t, pg, "create function f(n int) returns int language plpgsql as 'begin perform n + 1, n; perform count(*) from pg_class; return n; end'")
 			exec(t, pg, "create table t (id int primary key, n int)")
 			exec(t, pg, "select pg_stat_statements_reset()")
-			before, _ := lookQueries(t, q, name)
-			ofServer := querytest.Look(t, q, name)
+			before, _ := collectQueries(t, q, name)
+			ofServer := querytest.Collect(t, q, name)
 			ctx := context.Background()
 			var client time.Duration
 			sent := 0
@@ -214,7 +214,7 @@ func TestQueryIDs(t *testing.T) {
 			}
 			got := querytest.Since(t, q, name, ofServer, uint64(sent))
 			queries, sum := sinceQueries(t, q, name, before)
-			_, unknown := lookQueries(t, q, name)
+			_, unknown := collectQueries(t, q, name)
 			querytest.WantCounts(t, got, got.Counts)
 			if sum.count != float64(sent) || got.Total() != uint64(sent) || queries[otherQuery].count != 0 || unknown["unread"] != 0 {
 				t.Errorf("%d statements, %d counted, %v by query, of these %v other; without identifiers %v", sent, got.Total(), sum.count, queries[otherQuery].count, unknown)
@@ -253,8 +253,8 @@ func TestQueryIDsBehindPooler(t *testing.T) {
 	exec(t, pg, "create extension pg_stat_statements; create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
 	port := servertest.StartPooler(t, pg, "transaction")
 	exec(t, pg, "select pg_stat_statements_reset()")
-	before, _ := lookQueries(t, q, "pooledids")
-	ofServer, set := querytest.Look(t, q, "pooledids"), occurrences(t, pg.Log, "statement: SET ")
+	before, _ := collectQueries(t, q, "pooledids")
+	ofServer, set := querytest.Collect(t, q, "pooledids"), occurrences(t, pg.Log, "statement: SET ")
 	pg.Bench(t, "update t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\nselect count(*) from t;\n",
 		"-M", "extended", "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
 	querytest.Since(t, q, "pooledids", ofServer, statements+occurrences(t, pg.Log, "statement: SET ")-set)
@@ -271,7 +271,7 @@ func TestManyQueryIDs(t *testing.T) {
 	pg := servertest.StartPostgres(t, statsSettings("many"), nil)
 	q := startQueryWith(t, Options{Top: top})
 	querytest.WaitForServer(t, q, "many")
-	before := querytest.Look(t, q, "many")
+	before := querytest.Collect(t, q, "many")
 	ctx := context.Background()
 	c := pg.Connect(t)
 	const heavy = 50
@@ -298,7 +298,7 @@ func TestManyQueryIDs(t *testing.T) {
 	group.Wait()
 	slow()
 	got := querytest.Since(t, q, "many", before, different+2*heavy)
-	queries, _ := lookQueries(t, q, "many")
+	queries, _ := collectQueries(t, q, "many")
 	sum, exact := ofQuery{}, 0
 	for id, n := range queries {
 		sum.count += n.count
@@ -370,14 +370,14 @@ func TestNoQueryIDs(t *testing.T) {
 				}
 			}
 			q.mu.Unlock()
-			_, before := lookQueries(t, q, name)
+			_, before := collectQueries(t, q, name)
 			conn := pg.Connect(t)
 			querytest.During(t, q, name, statements, func() {
 				for range statements {
 					querytest.Run(t, conn, "select 1")
 				}
 			})
-			queries, unknown := lookQueries(t, q, name)
+			queries, unknown := collectQueries(t, q, name)
 			if n := unknown[c.reason] - before[c.reason]; n != statements || len(queries) > 1 {
 				t.Errorf("%v statements without an identifier (%v), queries %v", n, unknown, queries)
 			}
@@ -435,7 +435,7 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 		return l
 	}
 	at := begin
-	look := func(passed time.Duration, entries ...entry) {
+	drain := func(passed time.Duration, entries ...entry) {
 		t.Helper()
 		at = at.Add(passed)
 		k.queries[number] = entries
@@ -450,18 +450,18 @@ func TestQueryIDsTakeTurns(t *testing.T) {
 			t.Errorf("other has fallen from %d to %d", before, a.queries.other.All.Count)
 		}
 	}
-	look(0, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(1, 200)}, entry{2, 13, counts(5, 50)})
+	drain(0, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(1, 200)}, entry{2, 13, counts(5, 50)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 1}) || a.queries.other.All.Count != 5 {
 		t.Errorf("at first %v, other %d", got, a.queries.other.All.Count)
 	}
 	// It has more time than the least, but not twice as much; and not before its turn.
-	look(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(6, 190)})
-	look(relistInterval/2, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(7, 1000)})
+	drain(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(6, 190)})
+	drain(relistInterval/2, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(7, 1000)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{11: 1, 12: 2}) {
 		t.Errorf("before the turn %v", got)
 	}
-	look(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(8, 1100)})
-	look(1, entry{0, 11, counts(3, 120)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(9, 1200)})
+	drain(relistInterval, entry{0, 11, counts(1, 100)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(8, 1100)})
+	drain(1, entry{0, 11, counts(3, 120)}, entry{1, 12, counts(2, 300)}, entry{2, 13, counts(9, 1200)})
 	if got := listed(); !maps.Equal(got, map[uint64]uint64{12: 2, 13: 1}) || a.queries.other.All.Count != 8+2 {
 		t.Errorf("after the turn %v, other %d", got, a.queries.other.All.Count)
 	}
@@ -588,7 +588,7 @@ func TestQueryIDsUnread(t *testing.T) {
 	}
 	for name, want := range map[string]map[string]ofQuery{"a": {otherQuery: {count: 7}}, "b": {}, collector.OtherServer: {}} {
 		same := func(a, b ofQuery) bool { return a.count == b.count && a.seconds == b.seconds && a.reads == b.reads }
-		if got, _ := lookQueries(t, &collected{f: f}, name); !maps.EqualFunc(got, want, same) {
+		if got, _ := collectQueries(t, &collected{f: f}, name); !maps.EqualFunc(got, want, same) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// lookingAt is a collector without kernel, and its fleet, that has found one candidate in procfs.
-func lookingAt(t *testing.T, procfs string) (*query, *fleet, []server.Candidate) {
+// queryOf is a collector without kernel, and its fleet, that has found one candidate in procfs.
+func queryOf(t *testing.T, procfs string) (*query, *fleet, []server.Candidate) {
 	t.Helper()
 	f, _ := testFleet(2)
 	calls := untrusted.NewCalls(time.Hour, 8)
 	q := &query{log: slog.New(slog.DiscardHandler), fleet: f, calls: calls, scanner: server.NewScanner(procfs, calls), options: collector.Options{ProcFS: procfs, SysFS: procfs},
-		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
+		scans: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{}}
 	candidates, err := q.scanner.Candidates()
 	if len(candidates) != 1 || err != nil {
 		t.Fatalf("candidates %+v, %v", candidates, err)
@@ -31,8 +31,8 @@ func lookingAt(t *testing.T, procfs string) (*query, *fleet, []server.Candidate)
 	return q, f, candidates
 }
 
-// A look that is answered when nobody waits for it any more counts, unless the server has ended meanwhile.
-func TestLateLook(t *testing.T) {
+// A scan that is answered when nobody waits for it any more counts, unless the server has ended meanwhile.
+func TestLateScan(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		procfs := t.TempDir()
 		dir := filepath.Join(procfs, "7")
@@ -42,8 +42,8 @@ func TestLateLook(t *testing.T) {
 			os.WriteFile(filepath.Join(dir, "status"), []byte("Uid:\t7\t7\t7\t7\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		q, f, candidates := lookingAt(t, procfs)
-		q.lookAt(candidates, true, time.Millisecond)
+		q, f, candidates := queryOf(t, procfs)
+		q.scanCandidates(candidates, true, time.Millisecond)
 		if len(f.tracked) != 0 {
 			t.Fatal("it is followed without an answer")
 		}
@@ -63,8 +63,8 @@ func TestLateLook(t *testing.T) {
 		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if n := len(q.looking); n != 0 {
-				return fmt.Errorf("%d looks are under way", n)
+			if n := len(q.scans); n != 0 {
+				return fmt.Errorf("%d scans are under way", n)
 			}
 			return nil
 		})
@@ -86,14 +86,14 @@ func TestNoServerAfterAll(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "status"), []byte("Uid:\t7\t7\t7\t7\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	q, f, candidates := lookingAt(t, procfs)
+	q, f, candidates := queryOf(t, procfs)
 	s := running(7, "", 6379)
 	s.ID, s.DBSystem = candidates[0].ID, server.Redis
 	f.update([]observation{s}, begin)
 	if len(f.tracked) != 1 {
 		t.Fatal("it is not followed")
 	}
-	q.lookAt(candidates, false, testkit.DefaultTimeout)
+	q.scanCandidates(candidates, false, testkit.DefaultTimeout)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(f.tracked) != 0 {

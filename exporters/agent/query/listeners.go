@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// namespacesAtOnce is at how many network namespaces one look for unknown listeners looks, and namespacesAtStart at how
-	// many the first one does: most nodes have fewer, so that --check names what listens in all of them.
+	// namespacesAtOnce is at how many network namespaces one scan for unknown listeners reads, and namespacesAtStart at
+	// how many the first one does: most nodes have fewer, so that --check names what listens in all of them.
 	namespacesAtOnce  = 16
 	namespacesAtStart = 256
 	// maxUnknownListenersNamed bounds the programs that --check names.
@@ -37,9 +37,9 @@ func newUnknownListeners(scanner *server.Scanner) *unknownListeners {
 	return &unknownListeners{listeners: scanner.Listeners()}
 }
 
-// look looks at so many network namespaces, and logs each program that was not there before.
-func (s *unknownListeners) look(log *slog.Logger, most int) {
-	found, err := s.listeners.Look(most)
+// scan reads so many network namespaces, and logs each program that was not there before.
+func (s *unknownListeners) scan(log *slog.Logger, most int) {
+	found, err := s.listeners.Scan(most)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := map[server.Listener]bool{}

@@ -54,7 +54,7 @@ func TestUnknownListenersExported(t *testing.T) {
 	var logged bytes.Buffer
 	debug := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	for range 2 {
-		s.look(debug, namespacesAtStart)
+		s.scan(debug, namespacesAtStart)
 	}
 	if n := strings.Count(logged.String(), "level=DEBUG"); n != programs+1 || strings.Count(logged.String(), "\n") != n {
 		t.Errorf("%d lines are logged, want one for each of %d ports:\n%s", n, programs+1, logged.String())

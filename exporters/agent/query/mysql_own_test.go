@@ -46,8 +46,8 @@ func ownCounts(t *testing.T, db *sql.DB) (counts map[string]uint64) {
 	return counts
 }
 
-// lookAtRest is look, once all that is under way is counted: a client has its answer before that.
-func lookAtRest(t *testing.T, q *query, name string) querytest.Seen {
+// collectAtRest is querytest.Collect, once all that is under way is counted: a client has its answer before that.
+func collectAtRest(t *testing.T, q *query, name string) querytest.Seen {
 	t.Helper()
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		if n := underWay(t, q, name); len(n) != 0 {
@@ -55,7 +55,7 @@ func lookAtRest(t *testing.T, q *query, name string) querytest.Seen {
 		}
 		return nil
 	})
-	return querytest.Look(t, q, name)
+	return querytest.Collect(t, q, name)
 }
 
 // Statements of MySQL's own client, which has attributes for queries, and of others are counted by command as the server
@@ -103,7 +103,7 @@ func TestQueryMySQL(t *testing.T) {
 		do   func(t *testing.T)
 		// inner are commands of statements that EXECUTE runs, or that follow another one in a text: the server counts them, too.
 		inner map[string]uint64
-		// unknown are statements whose text is not looked at: what else they are.
+		// unknown are statements whose text is not read: what else they are.
 		unknown map[string]uint64
 	}
 	// The client tries out "select $$" first, which the server does not parse.
@@ -149,7 +149,7 @@ func TestQueryMySQL(t *testing.T) {
 		{name: "a trace's attribute", do: client(false, traced(traceparent, each), "--ssl-mode=DISABLED")},
 		{name: "a trace's attribute, encrypted", do: client(false, traced(traceparent, each))},
 		{name: "few attributes", do: client(false, traced(attribute(3, "v"), each), "--ssl-mode=DISABLED")},
-		{name: "more attributes than are looked at", do: client(false, traced(attribute(20, "v"), each)+traced(attribute(1, long), each)+traced(attribute(1, long+long+long), each)),
+		{name: "more attributes than are read", do: client(false, traced(attribute(20, "v"), each)+traced(attribute(1, long), each)+traced(attribute(1, long+long+long), each)),
 			unknown: map[string]uint64{"select": 3 * each, "update": 3 * each}},
 		{name: "text that is cut short behind an attribute", do: client(false, traced("query_attributes n "+long[:106]+"\n", each)),
 			unknown: map[string]uint64{"select": each, "update": each}},
@@ -177,7 +177,7 @@ func TestQueryMySQL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := ownCounts(t, db)
-			seenBefore := lookAtRest(t, q, name)
+			seenBefore := collectAtRest(t, q, name)
 			unparsed = 0
 			c.do(t)
 			want := ownCounts(t, db)

@@ -288,7 +288,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			const locked = time.Second
 			holder("begin")
 			holder("delete from d.t where i = 1")
-			before := querytest.Look(t, s.q, s.name)
+			before := querytest.Collect(t, s.q, s.name)
 			s.files.Syncs.Take()
 			waiter("begin")
 			done := make(chan struct{})
@@ -303,7 +303,7 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			waiter("rollback")
 			var got querytest.Seen
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-				if got = querytest.Look(t, s.q, s.name).Minus(before); got.Counts["update"] != 1 || got.Counts["rollback"] != 2 {
+				if got = querytest.Collect(t, s.q, s.name).Minus(before); got.Counts["update"] != 1 || got.Counts["rollback"] != 2 {
 					return fmt.Errorf("statements %v", got.Counts)
 				}
 				return nil
@@ -316,10 +316,10 @@ func TestQueryMySQLOtherWaits(t *testing.T) {
 			if got.Phases["update"]["sync"] > 0.001 {
 				t.Errorf("waiting for a lock: %v", got.Phases["update"])
 			}
-			before = querytest.Look(t, s.q, s.name)
+			before = querytest.Collect(t, s.q, s.name)
 			waiter("do sleep(0.5)")
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-				if got = querytest.Look(t, s.q, s.name).Minus(before); got.Counts["other"] != 1 {
+				if got = querytest.Collect(t, s.q, s.name).Minus(before); got.Counts["other"] != 1 {
 					return fmt.Errorf("statements %v", got.Counts)
 				}
 				return nil

@@ -143,12 +143,12 @@ func TestQueryKilledSession(t *testing.T) {
 		}
 		return nil
 	})
-	before := querytest.Look(t, q, name)
+	before := querytest.Collect(t, q, name)
 	for range 3 {
 		if err := killer.Ping(); err != nil {
 			t.Fatal(err)
 		}
-		after := querytest.Look(t, q, name)
+		after := querytest.Collect(t, q, name)
 		if before.Phases["other"]["wait"] != after.Phases["other"]["wait"] {
 			t.Fatalf("time of a killed session goes on: %v s, then %v s", before.Phases["other"]["wait"], after.Phases["other"]["wait"])
 		}

@@ -25,12 +25,12 @@ var mysqlTexts = []string{
 	"xa start 'a'", "xa end 'a'", "xa prepare 'a'", "xa commit 'a'", "xa begin 'b'", "xa end 'b'", "xa rollback 'b'",
 }
 
-// ownDuring is during, beside the server's own counts of that time, to which the last look at them on db belongs, without the
-// statements that EXECUTE runs.
+// ownDuring is during, beside the server's own counts of that time, to which the last read of them on db belongs,
+// without the statements that EXECUTE runs.
 func ownDuring(t *testing.T, db *sql.DB, q *query, name string, inner map[string]uint64, f func()) (got querytest.Seen, want map[string]uint64) {
 	t.Helper()
 	first := ownCounts(t, db)
-	before := lookAtRest(t, q, name)
+	before := collectAtRest(t, q, name)
 	f()
 	want = ownCounts(t, db)
 	for command := range want {
@@ -41,7 +41,7 @@ func ownDuring(t *testing.T, db *sql.DB, q *query, name string, inner map[string
 }
 
 // testMySQLTexts: each text has the command that the server has it as. more are what it alone has, among these some that it parses
-// and refuses. db is for looks at its counts.
+// and refuses. db is for reading its counts.
 func testMySQLTexts(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name string, more ...string) {
 	client := my.Open(t, nil)
 	client.SetMaxOpenConns(1)
@@ -52,7 +52,7 @@ func testMySQLTexts(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, 
 					t.Log(err)
 				}
 			})
-			if querytest.SumOf(want) != 2 { // the text, and the last look
+			if querytest.SumOf(want) != 2 { // the text, and the last read of the counts
 				t.Fatalf("the server has run %v", want)
 			}
 			querytest.WantCounts(t, got, want)
@@ -65,7 +65,7 @@ func testMySQLCursor(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query,
 	const prepare, execute, reset, fetch, readOnly, one = "\x16", "\x17", "\x1a", "\x1c", "\x01", "\x01\x00\x00\x00"
 	w := dialMySQL(t, my, withAttributes)
 	first := status(t, db, "Com_stmt_fetch")
-	before := lookAtRest(t, q, name)
+	before := collectAtRest(t, q, name)
 	w.ok(prepare + "select 1 union select 2 union select 3")
 	w.rows(execute + one + readOnly + one)
 	w.rows(fetch + one + one)

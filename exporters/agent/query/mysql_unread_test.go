@@ -35,7 +35,7 @@ func status(t *testing.T, db *sql.DB, variable string) (n float64) {
 func wantUnread(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name, reason string, count func(*testing.T, *sql.DB) float64, less float64, do func(t *testing.T)) {
 	t.Helper()
 	first := count(t, db)
-	before := lookAtRest(t, q, name)
+	before := collectAtRest(t, q, name)
 	do(t)
 	lost := count(t, db) - first - less
 	dialMySQL(t, my, 0).ok("\x03rollback")
@@ -47,13 +47,13 @@ func wantUnread(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name
 	querytest.WantSum(t, got)
 }
 
-// commandsOf is the server's own count of statements, the look at it included.
+// commandsOf is the server's own count of statements, the read of it included.
 func commandsOf(t *testing.T, db *sql.DB) float64 {
 	t.Helper()
 	return float64(querytest.SumOf(ownCounts(t, db)))
 }
 
-// What is wrong in that count: the last look at it, and that MySQL's client tries out a text that is not parsed.
+// What is wrong in that count: the last read of it, and that MySQL's client tries out a text that is not parsed.
 const (
 	itself   = 1
 	unparsed = -1

@@ -75,14 +75,14 @@ func TestQueryNamesPhase(t *testing.T) {
 		t.Fatal(err)
 	}
 	const times = 10
-	looked := querytest.During(t, q, "names", times, func() {
+	opened := querytest.During(t, q, "names", times, func() {
 		for range times {
 			querytest.Run(t, c, "select pg_stat_file('"+filepath.Join(filepath.Dir(file), "nothing")+"', true)")
 		}
 	})
-	wantShare(t, looked, "select", "read", 0.9)
-	wantAtLeast(t, looked, "select", "read", times*lookupDelay)
-	querytest.WantSum(t, looked)
+	wantShare(t, opened, "select", "read", 0.9)
+	wantAtLeast(t, opened, "select", "read", times*lookupDelay)
+	querytest.WantSum(t, opened)
 	closed := querytest.During(t, q, "names", times, func() {
 		for range times {
 			querytest.Run(t, c, "select length(pg_read_binary_file('"+file+"'))")

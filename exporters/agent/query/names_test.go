@@ -135,7 +135,7 @@ func TestNameComesLate(t *testing.T) {
 			t.Errorf("%s it is %q, want %q", when, got, label)
 		}
 		c := &collected{f: f}
-		if got := querytest.Look(t, c, label).Counts["select"]; got != count {
+		if got := querytest.Collect(t, c, label).Counts["select"]; got != count {
 			t.Errorf("%s %d statements, want %d", when, got, count)
 		}
 		if len(f.accounts) != 1 {
@@ -167,7 +167,7 @@ func TestNameComesLate(t *testing.T) {
 	f.update([]observation{again}, begin.Add(22*time.Minute))
 	f.identified(map[string]pod.Pod{"u9": pg1}, begin.Add(22*time.Minute))
 	k.selects[f.tracked[again.ID].number] = 3
-	if got := querytest.Look(t, &collected{f: f}, "db/pg-1").Counts["select"]; got != 10 {
+	if got := querytest.Collect(t, &collected{f: f}, "db/pg-1").Counts["select"]; got != 10 {
 		t.Errorf("%d statements after a restart, want 7 + 3", got)
 	}
 }
@@ -180,16 +180,16 @@ func TestNameComesBack(t *testing.T) {
 	first := in(running(1, "", 5432), "u1", "c")
 	f.update([]observation{first}, begin)
 	k.selects[f.tracked[first.ID].number] = 5
-	querytest.Look(t, &collected{f: f}, "db/pg-1")
+	querytest.Collect(t, &collected{f: f}, "db/pg-1")
 	second := in(running(2, "", 5432), "u2", "d")
 	f.update([]observation{second}, begin.Add(time.Minute))
 	k.selects[f.tracked[second.ID].number] = 2
 	f.update([]observation{second}, begin.Add(2*time.Minute))
-	if got := querytest.Look(t, &collected{f: f}, "uid:u2").Counts["select"]; got != 2 {
+	if got := querytest.Collect(t, &collected{f: f}, "uid:u2").Counts["select"]; got != 2 {
 		t.Errorf("%d statements under the provisional name", got)
 	}
 	f.identified(map[string]pod.Pod{"u2": pg1}, begin.Add(3*time.Minute))
-	if got := querytest.Look(t, &collected{f: f}, "db/pg-1"); got.Counts["select"] != 7 || len(f.accounts) != 1 {
+	if got := querytest.Collect(t, &collected{f: f}, "db/pg-1"); got.Counts["select"] != 7 || len(f.accounts) != 1 {
 		t.Errorf("%d statements, want 5 + 2; accounts %v", got.Counts["select"], f.accounts)
 	}
 }
@@ -226,7 +226,7 @@ func TestServersOfOnePod(t *testing.T) {
 	if got := f.labels(); !slices.Equal(got, []string{"db/two-0/one", "db/two-0/other"}) {
 		t.Errorf("two containers: %q", got)
 	}
-	if got := querytest.Look(t, &collected{f: f}, "db/two-0/one").Counts["select"]; got != 4 {
+	if got := querytest.Collect(t, &collected{f: f}, "db/two-0/one").Counts["select"]; got != 4 {
 		t.Errorf("%d statements, want 4", got)
 	}
 	c := in(running(3, "", 5433), "u2", strings.Repeat("a", 64))
@@ -239,7 +239,7 @@ func TestServersOfOnePod(t *testing.T) {
 	if got := f.labels(); !slices.Equal(got, want[:1]) {
 		t.Errorf("alone again: %q", got)
 	}
-	if got := querytest.Look(t, &collected{f: f}, "db/two-0/one:5432").Counts["select"]; got != 4 {
+	if got := querytest.Collect(t, &collected{f: f}, "db/two-0/one:5432").Counts["select"]; got != 4 {
 		t.Errorf("%d statements, want 4", got)
 	}
 	f.update(nil, begin.Add(5*time.Minute))
@@ -312,7 +312,7 @@ func TestNameIsKept(t *testing.T) {
 			if c.want == "main" {
 				want += 3
 			}
-			if got := querytest.Look(t, &collected{f: f}, "main").Counts["select"]; got != want {
+			if got := querytest.Collect(t, &collected{f: f}, "main").Counts["select"]; got != want {
 				t.Errorf("%d statements of main, want %d", got, want)
 			}
 			if c.want == "main" {
@@ -369,7 +369,7 @@ func TestKeptNameComesBack(t *testing.T) {
 	k.selects[f.tracked[hung.ID].number] = 3
 	now = now.Add(time.Minute)
 	wants(at(hung, "/data", "aaaa", false), "main", 0)
-	if got := querytest.Look(t, &collected{f: f}, "main"); got.Counts["select"] != 8 || len(f.accounts) != 1 {
+	if got := querytest.Collect(t, &collected{f: f}, "main"); got.Counts["select"] != 8 || len(f.accounts) != 1 {
 		t.Errorf("%d statements, want 5 + 3; accounts %v", got.Counts["select"], f.accounts)
 	}
 }
@@ -518,7 +518,7 @@ func TestOwnerOfUnknownDirectory(t *testing.T) {
 			if got := f.labels(); !slices.Equal(got, []string{name}) {
 				t.Errorf("it is %q, want %q", got, name)
 			}
-			if got := querytest.Look(t, &collected{f: f}, "main").Counts["select"]; got != want {
+			if got := querytest.Collect(t, &collected{f: f}, "main").Counts["select"]; got != want {
 				t.Errorf("%d statements of main, want %d", got, want)
 			}
 		})
@@ -546,7 +546,7 @@ func TestNameAfterHungCommandLine(t *testing.T) {
 	s.Name, s.NoName = "main", false
 	f.update([]observation{s}, now)
 	n, _ := f.provisional()
-	if got := querytest.Look(t, &collected{f: f}, "main").Counts["select"]; got != 5 || n != 0 || len(f.accounts) != 1 {
+	if got := querytest.Collect(t, &collected{f: f}, "main").Counts["select"]; got != 5 || n != 0 || len(f.accounts) != 1 {
 		t.Errorf("%d statements, %d provisional names, accounts %v", got, n, f.accounts)
 	}
 	s.Name, s.NoName = "", true // and hangs again
@@ -570,7 +570,7 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	k.selects[f.tracked[next.ID].number] = 2
 	k.selects[old] = 4 // by a session that is left
 	c := &collected{f: f}
-	if got := querytest.Look(t, c, "db/two-0").Counts["select"]; got != 9 {
+	if got := querytest.Collect(t, c, "db/two-0").Counts["select"]; got != 9 {
 		t.Errorf("before %d statements, want 3 + 4 + 2", got)
 	}
 	beside := in(running(3, "", 3306), "u2", strings.Repeat("b", 64))
@@ -579,13 +579,13 @@ func TestRenameWithLeavingServer(t *testing.T) {
 	if label == "db/two-0" || f.renamed == 0 {
 		t.Fatalf("it is still %q", label)
 	}
-	if got := querytest.Look(t, c, label).Counts["select"]; got != 9 {
+	if got := querytest.Collect(t, c, label).Counts["select"]; got != 9 {
 		t.Errorf("as %q %d statements, want 9", label, got)
 	}
 	k.marked[old] = 0
 	f.counted(&snapshot{}, begin.Add(3*time.Minute))
 	f.counted(&snapshot{}, begin.Add(4*time.Minute))
-	if got := querytest.Look(t, c, label).Counts["select"]; got != 9 || f.hasOther {
+	if got := querytest.Collect(t, c, label).Counts["select"]; got != 9 || f.hasOther {
 		t.Errorf("when nobody is left %d statements, want 9; others are reported: %v", got, f.hasOther)
 	}
 }

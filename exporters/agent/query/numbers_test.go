@@ -25,7 +25,7 @@ func TestNumberOfOrphans(t *testing.T) {
 	}
 	k.selects[number] = 2 // the orphan's
 	c := &collected{f: f}
-	if got := querytest.Look(t, c, "first").Counts["select"]; got != 5 {
+	if got := querytest.Collect(t, c, "first").Counts["select"]; got != 5 {
 		t.Errorf("%d statements of the first server, want 3 and its orphan's 2", got)
 	}
 	k.marked[number] = 0
@@ -36,7 +36,7 @@ func TestNumberOfOrphans(t *testing.T) {
 	}
 	k.selects[number] = 7
 	for label, want := range map[string]uint64{"first": 5, "next": 7} {
-		if got := querytest.Look(t, c, label).Counts["select"]; got != want {
+		if got := querytest.Collect(t, c, label).Counts["select"]; got != want {
 			t.Errorf("%d statements of %s, want %d", got, label, want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestNumberOfForgottenServer(t *testing.T) {
 	k.selects[number] = 4
 	f.counted(&snapshot{}, begin)
 	f.counted(&snapshot{}, begin)
-	if got := querytest.Look(t, &collected{f: f}, collector.OtherServer).Counts["select"]; got != 4 {
+	if got := querytest.Collect(t, &collected{f: f}, collector.OtherServer).Counts["select"]; got != 4 {
 		t.Errorf("%d statements of other servers, want 4", got)
 	}
 }

@@ -55,7 +55,7 @@ func TestQueryOverlay(t *testing.T) {
 	if names[0] == names[1] {
 		t.Fatalf("both servers are called %s", names[0])
 	}
-	before := []querytest.Seen{querytest.Look(t, q, names[0]), querytest.Look(t, q, names[1])}
+	before := []querytest.Seen{querytest.Collect(t, q, names[0]), querytest.Collect(t, q, names[1])}
 	counts := []int{300, 700}
 	for i, root := range roots {
 		c, err := net.Dial("unix", filepath.Join(root, "srv", ".s.PGSQL.5432"))
@@ -72,7 +72,7 @@ func TestQueryOverlay(t *testing.T) {
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		got = nil
 		for i, name := range names {
-			got = append(got, querytest.Look(t, q, name).Minus(before[i]).Counts["select"])
+			got = append(got, querytest.Collect(t, q, name).Minus(before[i]).Counts["select"])
 		}
 		if got[0]+got[1] < 1000 {
 			return fmt.Errorf("selects %v", got)

@@ -9,7 +9,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/volume"
 )
 
-// serverPlace is where files of a server are. It is found when the server is looked at; a
+// serverPlace is where files of a server are. It is found when the server is scanned; a
 // scrape only compares it with the volumes that are known.
 type serverPlace struct {
 	// purpose is what the files are: data, wal, binlog or tablespace.

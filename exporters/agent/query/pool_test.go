@@ -83,21 +83,21 @@ func TestQueryThreadPoolHandsOver(t *testing.T) {
 	q := startQuery(t)
 	name := defaultName(t, q, pool.PID)
 	for _, c := range []struct {
-		name  string
-		first int
-		looks bool
+		name      string
+		first     int
+		collected bool
 	}{
 		{"the older one first", 1, false},
 		{"the younger one first", 2, false},
 		// A reader meanwhile sees the first thread's time on a CPU, which later is a wait of the second one: apart from
 		// the sums.
-		{"the older one first, looked at", 1, true},
-		{"the younger one first, looked at", 2, true},
+		{"the older one first, collected meanwhile", 1, true},
+		{"the younger one first, collected meanwhile", 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := querytest.During(t, q, name, 2, func() { handOver(t, pool, c.first, c.looks, q, name) })
+			got := querytest.During(t, q, name, 2, func() { handOver(t, pool, c.first, c.collected, q, name) })
 			querytest.WantCounts(t, got, map[string]uint64{"commit": 2})
-			if !c.looks {
+			if !c.collected {
 				querytest.WantSum(t, got)
 			}
 		})
@@ -106,7 +106,7 @@ func TestQueryThreadPoolHandsOver(t *testing.T) {
 
 // handOver lets one thread of a pool read two commits, and another one answer them, the younger one or the older one
 // first.
-func handOver(t *testing.T, pool *servertest.Pool, first int, looks bool, q *query, name string) {
+func handOver(t *testing.T, pool *servertest.Pool, first int, collected bool, q *query, name string) {
 	t.Helper()
 	clients := map[int]net.Conn{1: pool.Dial(0, 1), 2: pool.Dial(0, 2)}
 	for i := range 2 {
@@ -116,13 +116,13 @@ func handOver(t *testing.T, pool *servertest.Pool, first int, looks bool, q *que
 		pool.Do(1, "read", i+1)
 	}
 	pool.Do(2, "answer", first)
-	if looks {
+	if collected {
 		// The thread is at the younger one only.
 		wantGauge(t, q, name, "plumbline_query_in_flight wait", is(float64(2-first)))
 	}
 	pool.Do(2, "answer", 3-first)
 	pool.Do(2, "rest", 0)
-	if looks {
+	if collected {
 		wantGauge(t, q, name, "plumbline_query_in_flight wait", is(0))
 	}
 	for i, client := range clients {

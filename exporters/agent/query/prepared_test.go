@@ -60,7 +60,7 @@ func TestQueryPreparedNames(t *testing.T) {
 		got := querytest.During(t, q, "prepared", 4, func() {
 			w.send([]byte(bindAndExecute("hidden")))
 			w.ready(1)
-			// Of more messages than are looked at in one go.
+			// Of more messages than are read in one go.
 			bind, execute := message('B', "\x00hidden\x00\x00\x00\x00\x00\x00\x00"), message('E', "\x00\x00\x00\x00\x00")
 			w.send([]byte(bind + strings.Repeat(message('D', "P\x00"), 30) + execute + message('S', "")))
 			w.ready(1)

@@ -78,9 +78,9 @@ type query struct {
 	mu    sync.Mutex
 	fleet *fleet
 	deny  *regexp.Regexp
-	// looking are the processes that are being looked at, tried those that were looked at and are not followed, and
+	// scans are the processes whose scan is under way, tried those that were scanned and are not followed, and
 	// problems what could not be read of servers that are there.
-	looking  map[server.ID]bool
+	scans    map[server.ID]bool
 	tried    map[server.ID]trial
 	problems map[server.ID]error
 	scanning error
@@ -126,7 +126,7 @@ func New(o collector.Options, own Options) (collector.Collector, error) {
 		// Any user that can start processes can cause lines in this log.
 		log: slog.New(collector.NewBoundedHandler(o.Log.With("collector", "query").Handler())), options: o, own: own, calls: calls,
 		deny: deny, scanner: scanner, events: newProcessEvents(), unknown: newUnknownListeners(scanner),
-		looking: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
+		scans: map[server.ID]bool{}, tried: map[server.ID]trial{}, problems: map[server.ID]error{},
 	}, nil
 }
 
@@ -168,7 +168,7 @@ func (q *query) Start(ctx context.Context) error {
 	}
 	q.walk(untrusted.DefaultTimeout * 3)
 	q.probing.await(probesAtStart)
-	q.unknown.look(q.log, namespacesAtStart)
+	q.unknown.scan(q.log, namespacesAtStart)
 	ctx, q.stop = context.WithCancel(ctx)
 	q.wait.Go(func() { q.events.listen(events, namespace == initialPIDNamespace) })
 	q.wait.Go(func() {
@@ -177,7 +177,7 @@ func (q *query) Start(ctx context.Context) error {
 	})
 	q.wait.Go(func() { q.follow(ctx) })
 	q.wait.Go(func() {
-		collector.Every(ctx, q.log, q.own.ScanInterval, nil, func() { q.unknown.look(q.log, namespacesAtOnce) })
+		collector.Every(ctx, q.log, q.own.ScanInterval, nil, func() { q.unknown.scan(q.log, namespacesAtOnce) })
 	})
 	if q.own.Top > 0 {
 		q.wait.Go(func() { collector.Every(ctx, q.log, drainInterval, nil, q.drain) })

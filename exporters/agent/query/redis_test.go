@@ -44,7 +44,7 @@ func calledDuring(t *testing.T, q *query, name string, r *servertest.Redis, f fu
 	var first map[string]uint64
 	// Both of these calls are in one of the two: the first in what the server reports, the last in what the agent does.
 	querytest.During(t, q, name, 1, func() { first = calls() })
-	before := querytest.Look(t, q, name)
+	before := querytest.Collect(t, q, name)
 	f()
 	want = map[string]uint64{}
 	for command, n := range calls() {
@@ -244,11 +244,11 @@ func testQueryRedisPushes(t *testing.T, r *servertest.Redis) {
 			sendRedis(t, tracks, servertest.RESP("LLEN", "queue"), 1)
 			sendRedis(t, tracks, servertest.RESP("BLPOP", "queue", "0")+get(0), 0)
 			wantBlocked(t, c, 1)
-			before := querytest.Look(t, q, name)
+			before := querytest.Collect(t, q, name)
 			sendRedis(t, c, x.text, x.answers)
 			receive(0, x.pushes)
 			sendRedis(t, c, servertest.RESP("PING"), 1) // the server is through with its sends before
-			if got := querytest.Look(t, q, name).Minus(before).Counts; got["blocking"]+got["read"] != 0 {
+			if got := querytest.Collect(t, q, name).Minus(before).Counts; got["blocking"]+got["read"] != 0 {
 				t.Errorf("before their answers came, %v were counted", got)
 			}
 			sendRedis(t, c, servertest.RESP("RPUSH", "queue", "x"), 1)
@@ -312,7 +312,7 @@ func TestQueryRedisTLS(t *testing.T) {
 
 // Of commands that one turn of the server's serves, each has its own time, also while it is under way: what was
 // reported of a command stays reported.
-func TestQueryRedisLookedAtInATurn(t *testing.T) {
+func TestQueryRedisCollectedInATurn(t *testing.T) {
 	// However long the script takes here, the server serves nobody meanwhile.
 	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes", "--lua-time-limit", "0")
 	q := startQuery(t)
@@ -341,11 +341,11 @@ func TestQueryRedisLookedAtInATurn(t *testing.T) {
 			}
 			answered <- err
 		}()
-		for looks := 0; ; looks++ {
+		for reads := 0; ; reads++ {
 			select {
 			case err := <-answered:
-				if err != nil || looks < 10 {
-					t.Errorf("%d looks: %v", looks, err)
+				if err != nil || reads < 10 {
+					t.Errorf("%d reads: %v", reads, err)
 				}
 				sendRedis(t, holds, servertest.RESP("RPUSH", "queue", "x"), 1)
 				if _, err := blocks.Answer(); err != nil {
@@ -353,7 +353,7 @@ func TestQueryRedisLookedAtInATurn(t *testing.T) {
 				}
 				return
 			default:
-				querytest.Look(t, q, name)
+				querytest.Collect(t, q, name)
 			}
 		}
 	})
@@ -383,7 +383,7 @@ func TestQueryRedisHostile(t *testing.T) {
 		{"a string without its end", "*3\r\n$3\r\nSET\r\n$1000000\r\nx", 0, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			before := querytest.Look(t, q, name)
+			before := querytest.Collect(t, q, name)
 			h := r.Connect(t, "tcp")
 			if _, err := h.Write([]byte(x.text)); err != nil {
 				t.Fatal(err)
@@ -402,7 +402,7 @@ func TestQueryRedisHostile(t *testing.T) {
 		})
 	}
 	t.Run("gone before the answer", func(t *testing.T) {
-		before := querytest.Look(t, q, name)
+		before := querytest.Collect(t, q, name)
 		for range 100 {
 			h := r.Connect(t, "unix")
 			if _, err := h.Write([]byte(strings.Repeat(servertest.RESP("SET", "k", "v"), 100))); err != nil {

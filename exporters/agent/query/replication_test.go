@@ -21,7 +21,7 @@ func TestQueryReplicationStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	before := querytest.Look(t, q, "primary")
+	before := querytest.Collect(t, q, "primary")
 	answer, err := c.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll()
 	if err != nil {
 		t.Fatal(err)
@@ -46,5 +46,5 @@ func TestQueryReplicationStream(t *testing.T) {
 	if n := underWay(t, q, "primary"); len(n) > 0 {
 		t.Errorf("statements under way: %v, and there is only a replica's stream", n)
 	}
-	querytest.WantCounts(t, querytest.Look(t, q, "primary").Minus(before), map[string]uint64{"other": 1, "select": 2})
+	querytest.WantCounts(t, querytest.Collect(t, q, "primary").Minus(before), map[string]uint64{"other": 1, "select": 2})
 }

@@ -44,7 +44,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 
 	attached := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil)))
 	switches := slices.Index(attached, "task_switched")
-	before := querytest.Look(t, q, "unseen")
+	before := querytest.Collect(t, q, "unseen")
 	ranBefore, _ := cpuTime(t, pid)
 	done := make(chan error, 1)
 	go func() {
@@ -95,7 +95,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 
 // A server is preempted anywhere, also within our programs. A reader at that moment must not get more of any phase than
 // it will have had: what was reported once stays reported, and the phases would never add up again.
-func TestQueryLookedAtWhilePreempted(t *testing.T) {
+func TestQueryCollectedWhilePreempted(t *testing.T) {
 	r := servertest.StartRedis(t, nil, "--enable-debug-command", "yes")
 	q := startQuery(t)
 	name := defaultName(t, q, r.PID)
@@ -129,13 +129,13 @@ func TestQueryLookedAtWhilePreempted(t *testing.T) {
 		return nil
 	}
 	interruptCPU(t, r.PID)
-	before := querytest.Look(t, q, name)
-	looks := 0
+	before := querytest.Collect(t, q, name)
+	reads := 0
 	for n := range uint64(500) {
 		done := make(chan error, 1)
 		go func() { done <- turn() }()
-		for over := false; !over; looks++ {
-			querytest.Look(t, q, name)
+		for over := false; !over; reads++ {
+			querytest.Collect(t, q, name)
 			select {
 			case err := <-done:
 				if err != nil {
@@ -154,7 +154,7 @@ func TestQueryLookedAtWhilePreempted(t *testing.T) {
 			}
 		}
 		if math.Abs(sum-duration) > 0.0005 {
-			t.Fatalf("after %d turns and %d looks: %.6f s, but the phases add up to %.6f s: %v", n+1, looks, duration, sum, got.Phases)
+			t.Fatalf("after %d turns and %d reads: %.6f s, but the phases add up to %.6f s: %v", n+1, reads, duration, sum, got.Phases)
 		}
 	}
 }

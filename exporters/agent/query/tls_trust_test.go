@@ -124,13 +124,13 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	q := startQuery(t)
 	querytest.WaitForServer(t, q, "untrusted")
 	c := encrypted(t, fake.URL)
-	before := querytest.Look(t, q, "untrusted")
+	before := querytest.Collect(t, q, "untrusted")
 	for range 10 {
 		querytest.Run(t, c, "select 1")
 	}
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if lost := querytest.Look(t, q, "untrusted").Minus(before).Lost["encrypted"]; lost < 10 {
-			return fmt.Errorf("%v answers are reported as encrypted: %+v", lost, querytest.Look(t, q, "untrusted"))
+		if lost := querytest.Collect(t, q, "untrusted").Minus(before).Lost["encrypted"]; lost < 10 {
+			return fmt.Errorf("%v answers are reported as encrypted: %+v", lost, querytest.Collect(t, q, "untrusted"))
 		}
 		return nil
 	})

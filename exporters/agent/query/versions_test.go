@@ -35,7 +35,7 @@ func TestQueryVersions(t *testing.T) {
 			name := "pg" + version
 			pg := servertest.StartPostgresOf(t, major, map[string]string{"cluster_name": name, "autovacuum": "off", "ssl": "on"},
 				func(data string) { certified(t, data) })
-			// The server is followed before its files have answered, which may take the next look.
+			// The server is followed before its files have answered, which may take the next scan.
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				if got := querytest.WaitForServer(t, q, name)["version"]; got != version {
 					return fmt.Errorf("it is taken for version %q", got)

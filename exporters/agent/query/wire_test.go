@@ -163,7 +163,7 @@ func TestQueryWire(t *testing.T) {
 	}
 }
 
-// A statement that begins with a comment longer than what is looked at has the command that the answer names, in each
+// A statement that begins with a comment longer than what is read has the command that the answer names, in each
 // protocol; one that fails is of unknown command.
 func TestQueryLongComment(t *testing.T) {
 	q := startQuery(t)

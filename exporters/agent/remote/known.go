@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// Known remembers the disks that no look will find on a path, as long as they live, so that nothing is read of them
+// Known remembers the disks that no scan will find on a path, as long as they live, so that nothing is read of them
 // again. Those whose medium can be changed are none of them: a new medium has a number of its own.
 type Known struct {
-	// disks are those of the latest look, and next those of the one under way: the kernel's number of each, 0 if its
+	// disks are those of the latest scan, and next those of the one under way: the kernel's number of each, 0 if its
 	// wire has none.
 	disks, next map[node]uint64
 }
@@ -32,10 +32,10 @@ func nodeOf(file string) (n node, ok bool) {
 	return node{file, s.Ino}, true
 }
 
-// begin begins a look.
+// begin begins a scan.
 func (k *Known) begin() { k.next = map[node]uint64{} }
 
-// end forgets what the look has not met.
+// end forgets what the scan has not met.
 func (k *Known) end() { k.disks, k.next = k.next, nil }
 
 // has reports whether the disk at n is known, and notes it in all then.

@@ -85,17 +85,17 @@ func BenchmarkReplicaBystander(b *testing.B) {
 	}
 }
 
-// What a look at the sockets of an engine and three replicas takes, and a scrape.
-func BenchmarkReplicaLook(b *testing.B) {
+// What a sample of the sockets of an engine and three replicas takes, and a scrape.
+func BenchmarkReplicaSample(b *testing.B) {
 	testkit.NeedBPF(b)
 	v := newTestVolume(b, 3)
 	v.Start()
 	m := startReplicaCollector(b, v)
 	m.Followed(4)
 	f := m.collector.wires[0]
-	b.Run("look", func(b *testing.B) {
+	b.Run("sample", func(b *testing.B) {
 		for b.Loop() {
-			if err := f.look(); err != nil {
+			if err := f.sample(); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -31,7 +31,7 @@ type processCPU struct {
 	threads map[string]threadCPU
 }
 
-// add takes over what the threads' accounts are now. At the first look it begins at 0.
+// add takes over what the threads' accounts are now. At the first sample it begins at 0.
 func (p *processCPU) add(now map[string]threadCPU) {
 	if p.threads != nil {
 		for name, t := range now {

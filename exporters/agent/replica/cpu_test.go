@@ -17,12 +17,12 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// Threads add up from the first look on; one that comes later counts in full, one that ends keeps what it did.
+// Threads add up from the first sample on; one that comes later counts in full, one that ends keeps what it did.
 func TestProcessCPU(t *testing.T) {
 	var p processCPU
 	p.add(map[string]threadCPU{"1": {100, 10}, "2": {50, 5}})
 	if p.ran != 0 || p.waited != 0 {
-		t.Errorf("at the first look: %v", p.threadCPU)
+		t.Errorf("at the first sample: %v", p.threadCPU)
 	}
 	p.add(map[string]threadCPU{"1": {130, 11}, "3": {7, 1}})
 	p.add(map[string]threadCPU{"1": {130, 11}, "3": {2, 0}}) // another thread 3
@@ -83,7 +83,7 @@ func (s stalls) Update(ch chan<- prometheus.Metric) error {
 // The kernel's accounts of this process have at least the CPU time that it uses meanwhile; bad ones are errors.
 func TestReadThreadsCPU(t *testing.T) {
 	var p processCPU
-	look := func() {
+	sample := func() {
 		t.Helper()
 		now, err := readThreadsCPU("/proc/self/task")
 		if err != nil {
@@ -91,7 +91,7 @@ func TestReadThreadsCPU(t *testing.T) {
 		}
 		p.add(now)
 	}
-	look()
+	sample()
 	used := func() time.Duration {
 		var ts unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
@@ -106,7 +106,7 @@ func TestReadThreadsCPU(t *testing.T) {
 		return nil
 	})
 	want := used() - begin
-	look()
+	sample()
 	// A tick may be under way, and a thread of the runtime may have ended.
 	if got := time.Duration(p.ran); got < want/2 {
 		t.Errorf("the accounts have %v, the process used %v", got, want)

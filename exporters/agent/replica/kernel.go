@@ -131,7 +131,7 @@ func (k *replicaKernel) processEvent() (pid int, exited bool, err error) {
 	return int(binary.NativeEndian.Uint32(record.RawSample)), binary.NativeEndian.Uint32(record.RawSample[4:]) != 0, nil
 }
 
-// follow makes the programs look at a process's calls.
+// follow makes the programs follow a process's calls.
 func (k *replicaKernel) follow(pid int, p bpf.Process) error {
 	if err := k.collection.Maps["processes"].Put(uint32(pid), p); err != nil {
 		return fmt.Errorf("follow process %d: %w", pid, err)

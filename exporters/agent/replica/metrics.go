@@ -24,12 +24,12 @@ var (
 	processLabels = []string{"node", "volume", "backend", "role", "address"}
 
 	replicaUnread = prometheus.NewDesc("plumbline_replica_service_unread_bytes",
-		"Bytes of requests that have arrived at the replica and that it has not read, looked at each second; requests that it reads at once are not seen.", labelNames, nil)
+		"Bytes of requests that have arrived at the replica and that it has not read, sampled each second; requests that it reads at once are not seen.", labelNames, nil)
 	frontendUnread = prometheus.NewDesc("plumbline_volume_frontend_unread_bytes",
-		"Bytes of requests that the volume's user has sent to the engine and that it has not read, looked at each second; requests that it reads at once are not seen.",
+		"Bytes of requests that the volume's user has sent to the engine and that it has not read, sampled each second; requests that it reads at once are not seen.",
 		[]string{"volume", "backend"}, nil)
 	processStopped = prometheus.NewDesc("plumbline_storage_process_stopped_seconds",
-		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, looked at each second; 0 if it runs. "+
+		"For how long the process of an engine or replica has been stopped by a signal, a tracer or the freezer, in seconds, sampled each second; 0 if it runs. "+
 			"A stop from before the agent's start counts from there. address is the replica's, and empty for engines.",
 		processLabels, nil)
 	processCPUTime = prometheus.NewDesc("plumbline_storage_process_cpu_seconds_total",
@@ -61,8 +61,8 @@ var losses = map[bpf.Event]string{
 	bpf.EventLostProcessEvent: "process_events_full",
 }
 
-// Update implements exporterkit.Collector. It reads the kernel's maps and what the looks in the background have found;
-// it reads no file system and waits for none.
+// Update implements exporterkit.Collector. It reads the kernel's maps and what the samples in the background have
+// found; it reads no file system and waits for none.
 func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 	var errs []error
 	for _, f := range c.wires {
@@ -85,7 +85,7 @@ func (c *replicaCollector) Update(ch chan<- prometheus.Metric) error {
 	return errors.Join(errs...)
 }
 
-// withoutDevice returns how many replicas have a folder that was looked at and is on no block device that is known.
+// withoutDevice returns how many replicas have a folder that was resolved and is on no block device that is known.
 func (f *replicaFollower) withoutDevice() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,7 +200,7 @@ func (f *replicaFollower) sendEvents(send func(prometheus.Metric)) error {
 	}
 	send(collector.Counter(operation.Lost, float64(f.resynced), name, "resync"))
 	send(collector.Counter(operation.Lost, float64(f.expired), name, "write_unfinished"))
-	send(collector.Counter(operation.Lost, float64(f.lookErrors), name, "look_failed"))
+	send(collector.Counter(operation.Lost, float64(f.sampleErrors), name, "sample_failed"))
 	send(collector.Counter(operation.Lost, float64(f.unwatched), name, "sockets_full"))
 	return nil
 }

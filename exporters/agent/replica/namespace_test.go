@@ -33,7 +33,7 @@ func TestReplicaInPIDNamespace(t *testing.T) {
 	v.Start()
 	m.Followed(3)
 	v.exact(m, 500, v.Addresses...)
-	// Their sockets are looked at, too: the frontend's, and two of each replica from both ends.
+	// Their sockets are sampled, too: the frontend's, and two of each replica from both ends.
 	f := m.collector.wires[0]
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		f.mu.Lock()

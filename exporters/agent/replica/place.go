@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// disksHanging is how many looks at replicas' directories may hang at once; of one disk's in one pod an
+	// disksHanging is how many calls on replicas' directories may hang at once; of one disk's in one pod an
 	// eighth, of one disk's a quarter, and of one pod's, in which all of a node's replicas may be, half.
 	disksHanging = 2 * untrusted.DefaultHanging
 	// podTimeout is for how long one pod's disks may make others wait in a round, each of them for ownerTimeout.

@@ -171,7 +171,7 @@ func jivaVolume(hostname string) string {
 
 // errNotRoot is the error of a process that is named like an engine or replica but belongs to a
 // user: it could name any volume on its command line.
-var errNotRoot = errors.New("named like an engine or replica of a volume, but not root's: not looked at")
+var errNotRoot = errors.New("named like an engine or replica of a volume, but not root's: not followed")
 
 // errWaited is the error of a process that is left for the next scan, as others of its pod were waited for.
 var errWaited = fmt.Errorf("others of its pod or container did not answer: %w", untrusted.ErrUnanswered)
@@ -274,7 +274,7 @@ func (r replicaReader) hostname(owner, dir string, pid int) string {
 	return untrusted.Hostname(string(text))
 }
 
-// validate makes a command line's words fit for labels and logs. The directory is left as it is, for looking at it.
+// validate makes a command line's words fit for labels and logs. The directory is left as it is, to be opened.
 func (p *replicaProcess) validate() {
 	p.Volume = untrusted.Text(p.Volume, untrusted.MaxLabel)
 	p.Instance = untrusted.Text(p.Instance, untrusted.MaxLabel)

@@ -72,8 +72,8 @@ type replicaCollector struct {
 	node  string
 	wires []*replicaFollower
 	stop  context.CancelFunc
-	// looking are those that look by themselves, reading those that the kernel wakes.
-	looking, reading sync.WaitGroup
+	// polling are those that run at an interval, reading those that the kernel wakes.
+	polling, reading sync.WaitGroup
 }
 
 // Start implements Collector.
@@ -97,10 +97,10 @@ func (c *replicaCollector) Start(ctx context.Context) error {
 			return errors.Join(err, c.Close())
 		}
 		c.reading.Go(f.readProcessEvents)
-		c.looking.Go(func() { f.scanOften(ctx) })
-		c.looking.Go(func() { f.watch(ctx) })
-		c.looking.Go(func() { f.placeOften(ctx) })
-		c.looking.Go(func() { f.countCPU(ctx) })
+		c.polling.Go(func() { f.scanOften(ctx) })
+		c.polling.Go(func() { f.watch(ctx) })
+		c.polling.Go(func() { f.placeOften(ctx) })
+		c.polling.Go(func() { f.countCPU(ctx) })
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (c *replicaCollector) Check() []exporterkit.CheckResult {
 		f.mu.Lock()
 		results = append(results, exporterkit.CheckResult{Part: "replica: wire " + f.wire.name, Note: fmt.Sprintf("%d engines and replicas found", len(f.byPID))})
 		f.mu.Unlock()
-		results = append(results, exporterkit.CheckResult{Part: "replica: sockets of engines and replicas", Err: f.look(), Optional: true,
+		results = append(results, exporterkit.CheckResult{Part: "replica: sockets of engines and replicas", Err: f.sample(), Optional: true,
 			Note: "what lies unread in them, and which of them are closed"})
 	}
 	return results
@@ -126,7 +126,7 @@ func (c *replicaCollector) Close() error {
 	if c.stop != nil {
 		c.stop()
 	}
-	c.looking.Wait()
+	c.polling.Wait()
 	var errs []error
 	for _, f := range c.wires {
 		if f.kernel != nil {
@@ -159,9 +159,9 @@ type replicaFollower struct {
 	// delay. A scrape never waits for it; a holder of mu must not lock it.
 	following sync.Mutex
 
-	// looking is held by the look under way: each goes on from the one before. A scrape never waits for it; a holder of
+	// sampling is held by the sample under way: each goes on from the one before. A scrape never waits for it; a holder of
 	// mu must not lock it.
-	looking sync.Mutex
+	sampling sync.Mutex
 
 	// mu guards the rest. Its holder reads and writes memory and the kernel's maps only.
 	mu     sync.Mutex
@@ -170,7 +170,7 @@ type replicaFollower struct {
 	bySlot map[uint32]*followedProcess
 	// rejected holds processes that could not be understood, by their start, so that each is logged once.
 	rejected map[int]uint64
-	// considered are the processes that are being looked at, and what is closed when that is over.
+	// considered are the processes that are being examined, and what is closed when that is over.
 	considered map[int]chan struct{}
 	// cpu is what processes used, those that have ended included, by the labels that one of those there has.
 	cpu map[processSeries]threadCPU
@@ -190,20 +190,20 @@ type replicaFollower struct {
 	sockets map[uint64]*watchedSocket
 	// doubts are the operations on unix sockets that may have been answered unseen.
 	doubts map[bpf.OperationKey]*doubt
-	// closed are the numbers of connections that a look has just found closed.
-	closed     map[uint32]bool
-	logged     int
-	problems   uint64 // processes that could not be followed
-	refused    uint64 // processes that are not root's
-	overflow   uint64 // processes counted under volume "other", connections under replica "other"
-	operations operation.Seen
-	resynced   uint64 // operations void because their answer went by unseen
-	expired    uint64 // writes whose end was not seen
-	lookErrors uint64 // looks at the sockets that failed
-	unwatched  uint64 // sockets not looked at because there are too many
+	// closed are the numbers of connections that a sample has just found closed.
+	closed       map[uint32]bool
+	logged       int
+	problems     uint64 // processes that could not be followed
+	refused      uint64 // processes that are not root's
+	overflow     uint64 // processes counted under volume "other", connections under replica "other"
+	operations   operation.Seen
+	resynced     uint64 // operations void because their answer went by unseen
+	expired      uint64 // writes whose end was not seen
+	sampleErrors uint64 // samples of the sockets that failed
+	unwatched    uint64 // sockets not sampled because there are too many
 }
 
-// followedProcess is an engine or replica that the kernel side looks at.
+// followedProcess is an engine or replica that the kernel side follows.
 type followedProcess struct {
 	replicaProcess
 	pid    int
@@ -265,7 +265,7 @@ func (f *replicaFollower) scanOften(ctx context.Context) {
 	})
 }
 
-// scan looks through all processes, and frees what has ended.
+// scan reads all processes, and frees what has ended.
 func (f *replicaFollower) scan() error {
 	f.mu.Lock()
 	f.logged = 0
@@ -288,7 +288,7 @@ func (f *replicaFollower) scan() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
-	for pid, n := range before { // those that came since were not looked for
+	for pid, n := range before { // those that came since were not scanned
 		if !there[pid] && f.byPID[pid] == n {
 			errs = append(errs, f.unfollow(pid))
 		}
@@ -311,7 +311,7 @@ func (f *replicaFollower) ended(pid int) error {
 	return f.unfollow(pid)
 }
 
-// lockProcess waits until no other look at a process is under way, and keeps others out until unlock is called.
+// lockProcess waits until no other check of a process is under way, and keeps others out until unlock is called.
 func (f *replicaFollower) lockProcess(pid int) (unlock func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -371,7 +371,7 @@ func (f *replicaFollower) reject(pid int, start uint64, err error) error {
 		if n := f.byPID[pid]; n != nil && n.start == start {
 			return nil // it is followed already
 		}
-		return err // not looked at, so that nothing is known against it
+		return err // not examined, so that nothing is known against it
 	}
 	// The next scan retries one that did not answer.
 	again := errors.Is(err, untrusted.ErrUnanswered) || errors.Is(err, untrusted.ErrTooMany)

@@ -254,11 +254,11 @@ func TestReplicaDiskHangs(t *testing.T) {
 	m.Read().Clean(t)
 }
 
-// looks takes n looks at once, which are a second apart otherwise.
-func (m *replicaMeter) looks(n int) {
+// samples takes n samples at once, which are a second apart otherwise.
+func (m *replicaMeter) samples(n int) {
 	m.T.Helper()
 	for range n {
-		if err := m.collector.wires[0].look(); err != nil {
+		if err := m.collector.wires[0].sample(); err != nil {
 			m.T.Fatal(err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	hung, hungServer := pair(t, l)
 	exchange(client, server, 1)
 	exchange(hung, hungServer, 1)
-	m.looks(2)
+	m.samples(2)
 	// One operation on each connection; on the first the answer goes by unseen.
 	send(t, client, write(2))
 	receive(t, server, write(2))
@@ -323,7 +323,7 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 	// The other end takes its time to acknowledge the bytes that are missing.
 	f := m.collector.wires[0]
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		m.looks(1)
+		m.samples(1)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, w := range f.sockets {
@@ -334,11 +334,11 @@ func TestReplicaAnswerUnseen(t *testing.T) {
 		return errors.New("no bytes are missing")
 	})
 	m.ahead.Store(uint64(missedFor + time.Second))
-	m.looks(missedLooks + 2)
+	m.samples(missedSamples + 2)
 	// Later answers on the same connection alone prove nothing: an operation may hang alone.
 	exchange(hung, hungServer, 3)
 	m.ahead.Store(uint64(5 * time.Hour))
-	m.looks(missedLooks + 2)
+	m.samples(missedSamples + 2)
 	r := m.Read()
 	if got, lost := inflight(), r.Value("plumbline_replica_lost_total", operationtest.Match{"reason": "resync"}); got != 1 || lost != 1 {
 		t.Errorf("%v operations under way and %v answered unseen, want one of each", got, lost)
@@ -383,7 +383,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 		{"an answer, and more after it", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 50, step{written: 5100, moved: 1000}), every(51, 200, step{written: 7100, moved: 3000})}, 6},
 		{"across the counters' end", [][]step{every(1, 5, step{written: 0xfffffff0, moved: 0x10}), every(6, 200, step{written: 0x30, moved: 0x10})}, 6},
 		{"not for long", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 90, step{written: 5100, moved: 1000}), every(91, 200, step{written: 5100, moved: 1100})}, 0},
-		{"in few looks", [][]step{{{1, 5000, 0, 1000}, {2, 5100, 0, 1000}, {100, 5100, 0, 1000}, {200, 5100, 0, 1000}}}, 0},
+		{"in few samples", [][]step{{{1, 5000, 0, 1000}, {2, 5100, 0, 1000}, {100, 5100, 0, 1000}, {200, 5100, 0, 1000}}}, 0},
 		{"a write that waits for hours", [][]step{every(1, 5, step{written: 5000, moved: 1000}), every(6, 20000, step{written: 905000, unsent: 800000, moved: 1000}), every(20001, 20200, step{written: 1005000, moved: 1001000})}, 0},
 		{"first met within a call", [][]step{every(1, 1, step{written: 5100, moved: 1000}), every(2, 200, step{written: 5100, moved: 1100})}, 0},
 	} {
@@ -393,7 +393,7 @@ func TestReplicaMissingBytes(t *testing.T) {
 			for _, steps := range c.steps {
 				for _, s := range steps {
 					connection.Tx.Moved = s.moved
-					w.look(&bpf.SocketState{Written: s.written, Unsent: s.unsent}, connection, s.at*second, s.at*second, false)
+					w.sample(&bpf.SocketState{Written: s.written, Unsent: s.unsent}, connection, s.at*second, s.at*second, false)
 				}
 			}
 			if w.missedUntil != c.until*second {
@@ -507,7 +507,7 @@ func TestReplicaDirectoryHangs(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 			if n := f.disks.Hanging(); n != want {
-				return fmt.Errorf("%d looks at directories hang, want %d", n, want)
+				return fmt.Errorf("%d calls on directories hang, want %d", n, want)
 			}
 			return nil
 		})

@@ -210,7 +210,7 @@ func TestReplicaLastAckWithoutFrontend(t *testing.T) {
 		send(t, server, pong)
 		receive(t, client, pong)
 	}
-	m.Read() // at each scrape the collector looks how many replicas there are
+	m.Read() // at each scrape the collector counts the replicas
 	const writes = 60
 	want := map[int]float64{}
 	for i := range uint32(writes) {

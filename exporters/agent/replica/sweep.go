@@ -12,15 +12,15 @@ import (
 type replicaGauges struct {
 	operation.Gauges
 	peers map[uint32]bpf.PeerKey
-	// stalls is what lies unread, by what the latest look found.
+	// stalls is what lies unread, by what the latest sample found.
 	stalls map[operation.ViewLabels]stall
 }
 
 // sweep frees what broken connections and gone peers have left in the kernel's maps, and returns what is left. It reads
-// only these maps. looked is true if a look has just left its view of the sockets: only looks let doubts grow. The
+// only these maps. sampled is true if a sample has just left its view of the sockets: only samples let doubts grow. The
 // order of the copies matters: an operation in the first has its connection in the second, unless that was renumbered
 // or closed in between.
-func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaGauges, error) {
+func (f *replicaFollower) sweep(now time.Time, sampled bool) (*replicaGauges, error) {
 	inflight, err := readReplicaMap[bpf.OperationKey, bpf.Operation](f.kernel, "inflight")
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (f *replicaFollower) sweep(now time.Time, looked bool) (*replicaGauges, err
 	f.peers = peers
 	result := &replicaGauges{Gauges: operation.NewGauges(), peers: peers}
 	clock := f.clock()
-	if looked {
+	if sampled {
 		f.doubtAnswers(inflight, connections, clock)
 	}
 	seen, err := f.sweepConnections(connections, result, now)
@@ -62,7 +62,7 @@ type sweptConnections struct {
 }
 
 // sweepConnections forgets the broken connections and counts the others. Those that are closed
-// a look finds.
+// a sample finds.
 func (f *replicaFollower) sweepConnections(connections map[uint64]bpf.Connection, result *replicaGauges, now time.Time) (sweptConnections, error) {
 	seen := sweptConnections{map[uint32]uint64{}, map[uint32]bool{}, map[uint32]bool{}, map[uint32]map[uint32]bool{}}
 	var errs []error

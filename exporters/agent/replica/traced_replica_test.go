@@ -154,7 +154,7 @@ func TestTraceReplicaHangs(t *testing.T) {
 	for _, s := range tracertest.Spans(found.Root) {
 		named = named || s.What == "request to replica "+hung.Address+", without an answer"
 	}
-	// What came after the latest look at the request is the engine's.
+	// What came after the latest sample of the request is the engine's.
 	if !named || shares[layers.Network] < found.Duration()/2 {
 		t.Errorf("the hung replica is named: %v; of %d ns the requests to replicas have %d", named, found.Duration(), shares[layers.Network])
 	}

@@ -61,7 +61,7 @@ func startTwoNodes(t testing.TB, endpoint string) *twoNodes {
 	n.replicas = tracertest.StartAlone(t, o)
 	n.meters["replicas"] = startReplicaWire(t, testWire(v, only(bpf.Replica)), v.ProcFS, n.replicas.Options.Tracing)
 	n.meters["replicas"].Followed(2)
-	// Both know the replicas' addresses once a look at their connections has come by.
+	// Both know the replicas' addresses once a sample of their connections was taken.
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		for _, c := range n.commit(1) {
 			for _, s := range tracertest.Spans(c.Root) {

@@ -28,16 +28,16 @@ import (
 
 const (
 	// missedFor is for how long bytes must be missing from a connection's count before
-	// the operations of that time are taken for answered unseen, and missedLooks in how
-	// many looks at least: a call that is under way has moved bytes that are not counted yet.
-	// As long, and in as many looks, must an operation be doubted on a unix socket.
-	missedFor   = 90 * time.Second
-	missedLooks = 10
-	// missedStep is what one look adds to a doubt at most: nothing is known of an operation that was not looked
-	// at for hours. It is also the age from which on an operation is stalled: less than that an answer's way through
+	// the operations of that time are taken for answered unseen, and missedSamples in how
+	// many samples at least: a call that is under way has moved bytes that are not counted yet.
+	// As long, and in as many samples, must an operation be doubted on a unix socket.
+	missedFor     = 90 * time.Second
+	missedSamples = 10
+	// missedStep is what one sample adds to a doubt at most: nothing is known of an operation that was not sampled
+	// for hours. It is also the age from which on an operation is stalled: less than that an answer's way through
 	// one more replica does not take.
-	missedStep = missedFor / missedLooks
-	// maxThreads is how many threads of a process are looked at. Go starts one for
+	missedStep = missedFor / missedSamples
+	// maxThreads is how many threads of a process are read. Go starts one for
 	// each call that waits for a disk, so one with more waits for its disk.
 	maxThreads = 1024
 )
@@ -63,8 +63,8 @@ type doubt struct {
 	at     uint64
 }
 
-// look goes on with the doubt, or lets it begin anew if the answer may well be waiting.
-func (d *doubt) look(now uint64, waits bool) {
+// update goes on with the doubt, or lets it begin anew if the answer may well be waiting.
+func (d *doubt) update(now uint64, waits bool) {
 	if waits || d.at == 0 {
 		d.lasted = 0
 	} else {
@@ -86,8 +86,8 @@ func overtaken(o *bpf.Operation, c *bpf.Connection, now uint64) bool {
 	return o.Start < c.AnsweredWrite
 }
 
-// doubtAnswers takes a look's view of the operations on unix sockets that may have been answered
-// unseen. Whatever else is needed for that the look has left in the sockets and processes.
+// doubtAnswers takes a sample's view of the operations on unix sockets that may have been answered
+// unseen. Whatever else is needed for that the sample has left in the sockets and processes.
 func (f *replicaFollower) doubtAnswers(inflight map[bpf.OperationKey]bpf.Operation, connections map[uint64]bpf.Connection, now uint64) {
 	local := map[uint32]uint64{} // connections' numbers to sockets
 	for inode, w := range f.sockets {
@@ -110,7 +110,7 @@ func (f *replicaFollower) doubtAnswers(inflight map[bpf.OperationKey]bpf.Operati
 			d = &doubt{start: o.Start}
 		}
 		on := f.localReplicas(n, operation.View(o.View))
-		d.look(now, waits(n, operation.View(o.View), f.sockets[inode], on, standing))
+		d.update(now, waits(n, operation.View(o.View), f.sockets[inode], on, standing))
 		doubts[key] = d
 		for _, r := range on {
 			suspects[r] = true
@@ -188,19 +188,19 @@ func waits(n *followedProcess, view operation.View, w *watchedSocket, local []*f
 	return false
 }
 
-// threads is what the looks found of a process's threads.
+// threads is what the samples found of a process's threads.
 type threads struct {
 	// wanted is set as long as somebody has to know.
 	wanted bool
-	// hung is set if one has been in uninterruptible sleep, as for a disk, since the look before,
+	// hung is set if one has been in uninterruptible sleep, as for a disk, since the sample before,
 	// or if that is not known.
 	hung bool
 	// sleeps is how often each has gone to sleep.
 	sleeps map[string]uint64
 }
 
-// lookAtThreads looks at the threads of the processes that want it. It holds no lock: procfs may make it wait.
-func (f *replicaFollower) lookAtThreads() {
+// sampleThreads samples the threads of the processes that want it. It holds no lock: procfs may make it wait.
+func (f *replicaFollower) sampleThreads() {
 	f.mu.Lock()
 	wanted := map[*followedProcess]threads{}
 	for _, n := range f.byPID {
@@ -225,7 +225,7 @@ func (f *replicaFollower) lookAtThreads() {
 }
 
 // readThreads reads a process's folder task in procfs. before is how often each thread had gone to
-// sleep at the look before: a disk makes every thread wait for it now and then, but not for long.
+// sleep at the sample before: a disk makes every thread wait for it now and then, but not for long.
 func readThreads(path string, before map[string]uint64) (threads, error) {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -24,14 +24,14 @@ import (
 )
 
 // unseenScene is a made-up volume with data locality strict-local as the collector knows it, with
-// one operation in each view that is 80 s old, and one look every second from then on.
+// one operation in each view that is 80 s old, and one sample every second from then on.
 type unseenScene struct {
 	f           *replicaFollower
 	engine, own *followedProcess
 	inflight    map[bpf.OperationKey]bpf.Operation
 	connections map[uint64]bpf.Connection
 	now         uint64
-	// hung is what a look finds of the own replica's threads.
+	// hung is what a sample finds of the own replica's threads.
 	hung bool
 }
 
@@ -125,7 +125,7 @@ func TestAnsweredUnseen(t *testing.T) {
 		on     uint64
 		op     string
 		events []event
-		over   uint64 // seconds after the operation's start, if every look was counted; 0 for never
+		over   uint64 // seconds after the operation's start, if every sample was counted; 0 for never
 	}{
 		{"frontend", sceneFrontend, "read", nil, 180},
 		{"service", sceneService, "read", nil, 180},
@@ -144,8 +144,8 @@ func TestAnsweredUnseen(t *testing.T) {
 			s.begin(sceneFrontend, 1, "read", sceneStart+40*second)
 			s.connections[sceneFrontend] = bpf.Connection{Id: sceneFrontend, AnsweredRead: sceneStart + 41*second}
 		}}}, 240},
-		{"hours pass in one look", sceneFrontend, "read", []event{{80, ahead(5 * time.Hour)}}, 80 + 90},
-		{"hours pass in one look of a doubt", sceneFrontend, "read", []event{{170, ahead(5 * time.Hour)}}, 180 - 8},
+		{"hours pass in one sample", sceneFrontend, "read", []event{{80, ahead(5 * time.Hour)}}, 80 + 90},
+		{"hours pass in one sample of a doubt", sceneFrontend, "read", []event{{170, ahead(5 * time.Hour)}}, 180 - 8},
 		{"the clock goes back", sceneFrontend, "read", []event{{80, ahead(5 * time.Hour)}, {140, back(5 * time.Hour)}}, 80 + 90 + 1},
 		{"the engine is stopped", sceneFrontend, "read", []event{{80, stop(engine, 1)}}, 0},
 		{"the engine was stopped", sceneFrontend, "read", []event{{80, stop(engine, 1)}, {300, stop(engine, 0)}}, 299 + 90},
@@ -211,7 +211,7 @@ func TestAnsweredUnseenTCP(t *testing.T) {
 	}
 }
 
-// A thread that is asleep for its disk from one look to the next, and what is not known, hangs.
+// A thread that is asleep for its disk from one sample to the next, and what is not known, hangs.
 func TestReplicaReadThreads(t *testing.T) {
 	status := func(state string, sleeps int) string {
 		return fmt.Sprintf("Name:\tlonghorn State: D\nState:\t%s\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t9\n", state, sleeps)
@@ -262,7 +262,7 @@ func TestReplicaReadThreads(t *testing.T) {
 		}
 	}
 	if got, err := readThreads(dir, nil); err != nil || !got.hung {
-		t.Errorf("of more threads than are looked at none hangs: %v", err)
+		t.Errorf("of more threads than are read none hangs: %v", err)
 	}
 }
 
@@ -293,14 +293,14 @@ func TestReplicaThreadsHang(t *testing.T) {
 	t.Cleanup(func() { _ = end() })
 	n := &followedProcess{pid: writer.Process.Pid}
 	f.byPID[n.pid] = n
-	f.lookAtThreads()
+	f.sampleThreads()
 	if n.threads.hung || n.threads.sleeps != nil {
-		t.Error("threads are looked at of which nobody has to know")
+		t.Error("threads are sampled of which nobody has to know")
 	}
 	n.threads.wanted = true
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		f.lookAtThreads() // the first time it may have begun just now
-		if f.lookAtThreads(); !n.threads.hung || len(n.threads.sleeps) != 1 {
+		f.sampleThreads() // the first time it may have begun just now
+		if f.sampleThreads(); !n.threads.hung || len(n.threads.sleeps) != 1 {
 			return fmt.Errorf("the process whose disk hangs has threads %v", n.threads)
 		}
 		return nil
@@ -309,7 +309,7 @@ func TestReplicaThreadsHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of one that has ended nothing is known.
-	if f.lookAtThreads(); !n.threads.hung || n.threads.sleeps != nil {
+	if f.sampleThreads(); !n.threads.hung || n.threads.sleeps != nil {
 		t.Errorf("a process that has ended has threads %v", n.threads)
 	}
 }
@@ -348,10 +348,10 @@ func TestReplicaReadsOvertake(t *testing.T) {
 	t.Logf("%d of %d reads were overtaken", late, readers)
 	lost := m.lost()
 	m.ahead.Store(uint64(5 * time.Hour))
-	m.looks(missedLooks)
-	for range 2 * missedLooks {
+	m.samples(missedSamples)
+	for range 2 * missedSamples {
 		m.ahead.Add(uint64(missedStep))
-		m.looks(1)
+		m.samples(1)
 	}
 	r := m.Read()
 	if got, oldest := r.Value("plumbline_volume_frontend_in_flight", nil), r.Value(oldestFrontend, nil); got != readers || oldest < (5*time.Hour).Seconds() {
@@ -404,9 +404,9 @@ func TestReplicaReadsOvertakeLocal(t *testing.T) {
 	v.IO(reads, 1, func(i int) error { return v.Read(100<<20+int64(i)*8192, 8192) })
 	lost := m.lost()
 	m.ahead.Store(uint64(5 * time.Hour))
-	for range 3 * missedLooks {
+	for range 3 * missedSamples {
 		m.ahead.Add(uint64(missedStep))
-		m.looks(1)
+		m.samples(1)
 	}
 	underWay, _ := m.readsUnderWay(v.Addresses[0])
 	if oldest := m.Read().Value(oldestService, nil); !maps.Equal(underWay, one) || oldest < (5*time.Hour).Seconds() {
@@ -495,48 +495,48 @@ func TestReplicaAnswerUnseenLocal(t *testing.T) {
 	lost := func() float64 {
 		return m.Read().Value("plumbline_replica_lost_total", operationtest.Match{"reason": "resync"})
 	}
-	// as many looks as it takes, at the pace at which each counts
-	looks := func() {
-		for range 2 * missedLooks {
+	// as many samples as it takes, at the pace at which each counts
+	samples := func() {
+		for range 2 * missedSamples {
 			m.ahead.Add(uint64(missedStep))
-			m.looks(1)
+			m.samples(1)
 		}
 	}
 	request(1, unmap)
 	respond(1)
 	request(2, unmap)
-	m.looks(2)
+	m.samples(2)
 	m.unseen(map[platform.AttachMode]string{
 		platform.Tracepoints: bpf.DataconnProgReplicaSent,
 		platform.Functions:   bpf.DataconnProgReplicaUnixSent,
 	}[collectortest.Platform(t).AttachMode], func() { respond(2) })
 	m.ahead.Store(uint64(5 * time.Hour))
-	looks()
+	samples()
 	if got := m.Read().Value(oldestFrontend, nil); inflight() != 1 || got < (5*time.Hour).Seconds() {
 		t.Errorf("%v operations under way, the oldest is %v s old; want one of five hours", inflight(), got)
 	}
 	// A read that began later shows nothing of it, an unmap does.
 	request(3, read)
 	respond(3)
-	looks()
+	samples()
 	if got := inflight(); got != 1 {
 		t.Errorf("%v operations under way after a later read's answer, want 1", got)
 	}
 	request(4, unmap)
 	respond(4)
-	m.looks(2)
+	m.samples(2)
 	m.ahead.Add(uint64(5 * time.Hour))
-	m.looks(3) // hours, but of a few looks
+	m.samples(3) // hours, but of a few samples
 	if got := inflight(); got != 1 {
 		t.Errorf("%v operations under way right after a later unmap's answer, want 1", got)
 	}
 	for range 100 {
-		m.Read() // a scrape is no look
+		m.Read() // a scrape is no sample
 	}
 	if got := inflight(); got != 1 {
 		t.Errorf("%v operations under way after scrapes, want 1", got)
 	}
-	looks()
+	samples()
 	if got, lost := inflight(), lost(); got != 0 || lost != 1 {
 		t.Errorf("%v operations under way and %v lost long after a later unmap's answer, want none and one", got, lost)
 	}

@@ -12,7 +12,7 @@ import (
 // take, so that a single process that hangs does not have the others of its pod left.
 const ownerTimeout = 2 * untrusted.DefaultTimeout
 
-// ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of looks. Those
+// ownerWaits is for how long the processes of each owner (pod.Owner) have made others wait in one round of calls. Those
 // of one that has done so for long enough are left for the next round, so that nobody's hold up all others'.
 type ownerWaits struct {
 	budget time.Duration
@@ -31,7 +31,7 @@ func (w *ownerWaits) enough(owner string) bool {
 	return w.spent[owner] >= w.budget
 }
 
-// since adds a look at an owner's process that began then and is over.
+// since adds a call on an owner's process that began then and is over.
 func (w *ownerWaits) since(owner string, began time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

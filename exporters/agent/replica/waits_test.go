@@ -74,7 +74,7 @@ func TestReplicaProcessesOfOnePodHang(t *testing.T) {
 	})
 }
 
-// However many directories of one pod's replicas hang, those of another pod's are looked at.
+// However many directories of one pod's replicas hang, those of another pod's are resolved.
 func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	const hanging = 16
 	hung, release := untrustedtest.HungMount(t)
@@ -105,7 +105,7 @@ func TestReplicaDirectoriesOfOnePodHang(t *testing.T) {
 	})
 }
 
-// However many directories of one disk hang, those of another disk are looked at, of the same pod, too: one may have
+// However many directories of one disk hang, those of another disk are resolved, of the same pod, too: one may have
 // all of a node's replicas.
 func TestReplicaDirectoriesOfOneDiskHang(t *testing.T) {
 	const hanging = 32
@@ -204,7 +204,7 @@ func TestReplicaWaits(t *testing.T) {
 	}
 }
 
-// A scan looks first at those that are not followed yet, each time in another order: a late one may be left for the
+// A scan examines first those that are not followed yet, each time in another order: a late one may be left for the
 // next scan.
 func TestReplicaTurns(t *testing.T) {
 	const each = 8
@@ -231,7 +231,7 @@ func TestReplicaTurns(t *testing.T) {
 			return err
 		}
 		if len(seen) != 2*each || slices.Index(seen, "followed") != each {
-			return fmt.Errorf("they are looked at in the order %v", seen)
+			return fmt.Errorf("they are examined in the order %v", seen)
 		}
 		if firsts[seen[0]] = true; len(firsts) < each {
 			return fmt.Errorf("first in turn have been %v alone", firsts)

@@ -10,26 +10,27 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/operation"
 )
 
-// lookInterval is how often the sockets of all followed processes are looked at.
-const lookInterval = time.Second
+// sampleInterval is how often the sockets of all followed processes are sampled.
+const sampleInterval = time.Second
 
 func (f *replicaFollower) watch(ctx context.Context) {
 	failed := false
-	collector.Every(ctx, f.log, lookInterval, nil, func() {
-		err := f.look()
+	collector.Every(ctx, f.log, sampleInterval, nil, func() {
+		err := f.sample()
 		if err != nil && !failed {
-			f.log.Warn("look at the sockets of engines and replicas", "err", err)
+			f.log.Warn("sampling the sockets of engines and replicas", "err", err)
 		}
 		failed = err != nil
 	})
 }
 
-// look notes what lies unread in the followed processes' sockets and which processes are stopped, and frees what closed
-// connections and gone peers have left behind. It queries the kernel without the lock: a scrape never waits for it.
-func (f *replicaFollower) look() error {
-	f.looking.Lock()
-	defer f.looking.Unlock()
-	f.lookAtThreads()
+// sample notes what lies unread in the followed processes' sockets and which processes are stopped, and frees what
+// closed connections and gone peers have left behind. It queries the kernel without the lock: a scrape never waits for
+// it.
+func (f *replicaFollower) sample() error {
+	f.sampling.Lock()
+	defer f.sampling.Unlock()
+	f.sampleThreads()
 	f.mu.Lock()
 	pids := make([]int, 0, len(f.byPID))
 	for pid := range f.byPID {
@@ -40,16 +41,16 @@ func (f *replicaFollower) look() error {
 	// In this order: what has a connection here has its socket in the second.
 	connections, err := readReplicaMap[uint64, bpf.Connection](f.kernel, "connections")
 	if err != nil {
-		return f.lookFailed(err)
+		return f.sampleFailed(err)
 	}
 	states, err := f.kernel.sockets(pids)
 	if err != nil {
-		return f.lookFailed(err)
+		return f.sampleFailed(err)
 	}
 	after := f.clock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	open := f.lookAt(states, connections, before, after)
+	open := f.updateSockets(states, connections, before, after)
 	var errs []error
 	for inode, c := range connections {
 		// Of a process without any socket nothing is known: it may be about to end.
@@ -66,15 +67,15 @@ func (f *replicaFollower) look() error {
 	return errors.Join(append(errs, err)...)
 }
 
-func (f *replicaFollower) lookFailed(err error) error {
+func (f *replicaFollower) sampleFailed(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lookErrors++
+	f.sampleErrors++
 	return err
 }
 
-// lookAt updates the watched sockets and returns those that are open, by process.
-func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint64]bpf.Connection, before, after uint64) map[uint32]map[uint64]bool {
+// updateSockets updates the watched sockets and returns those that are open, by process.
+func (f *replicaFollower) updateSockets(states []bpf.SocketState, connections map[uint64]bpf.Connection, before, after uint64) map[uint32]map[uint64]bool {
 	open := map[uint32]map[uint64]bool{}
 	watched := make(map[uint64]*watchedSocket, len(f.sockets))
 	for i := range states {
@@ -85,7 +86,7 @@ func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint6
 		}
 		if open[s.Slot] == nil {
 			open[s.Slot] = map[uint64]bool{}
-			n.stopped.look(s, before, after)
+			n.stopped.sample(s, before, after)
 		}
 		open[s.Slot][s.Inode] = true
 		var c *bpf.Connection
@@ -114,7 +115,7 @@ func (f *replicaFollower) lookAt(states []bpf.SocketState, connections map[uint6
 		if c != nil {
 			w.peer = c.Peer
 		}
-		w.look(s, c, before, after, n.stopped.since != 0)
+		w.sample(s, c, before, after, n.stopped.since != 0)
 		watched[s.Inode] = w
 		// An engine that has given a replica up may keep its dead connection and never read
 		// from it again.

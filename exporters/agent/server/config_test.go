@@ -147,7 +147,7 @@ func TestConfiguredName(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(p.args) > 0 && s.Name == "" {
-				s.Name = setting(p.args, nameSetting) // as a look does
+				s.Name = setting(p.args, nameSetting) // as a scan does
 			}
 			if s.Name != c.want {
 				t.Errorf("name %q, want %q", s.Name, c.want)
@@ -164,7 +164,7 @@ func TestConfiguredName(t *testing.T) {
 	}
 }
 
-// The number of a data directory is the same whenever it is looked at, and another one for each directory.
+// The number of a data directory is the same whenever it is read, and another one for each directory.
 func TestDataID(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {

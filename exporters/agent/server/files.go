@@ -19,7 +19,7 @@ import (
 const (
 	// maxVersionFile bounds the file that a server writes its version to.
 	maxVersionFile = 256
-	// maxOpenFiles bounds how many of a process's open files are looked at, by their numbers.
+	// maxOpenFiles bounds how many of a process's open files are read, by their numbers.
 	maxOpenFiles = 8192
 )
 
@@ -188,7 +188,7 @@ func (p process) openFile(link, target string) (Storage, bool) {
 	return p.storageOf(f, filepath.Dir(target)), true
 }
 
-// maxTablespaces bounds the places of one server's tablespaces, and maxLinks how many tablespaces are looked at.
+// maxTablespaces bounds the places of one server's tablespaces, and maxLinks how many tablespaces are read.
 const (
 	maxTablespaces = 16
 	maxLinks       = 1024

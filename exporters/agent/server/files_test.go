@@ -77,7 +77,7 @@ func TestMountedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &Server{DataPath: dir, Data: p.storageOf(here, dir)}
-			look := func() (log Storage, spaces []Storage) {
+			read := func() (log Storage, spaces []Storage) {
 				t.Helper()
 				log, err := postgresLog(p, s, data)
 				spaces, noSpaces := postgresTablespaces(p, s, data)
@@ -86,7 +86,7 @@ func TestMountedLog(t *testing.T) {
 				}
 				return log, spaces
 			}
-			if log, spaces := look(); log != (Storage{}) || len(spaces) != 0 {
+			if log, spaces := read(); log != (Storage{}) || len(spaces) != 0 {
 				t.Errorf("plain folders are at %+v and %+v", log, spaces)
 			}
 			for _, at := range []string{filepath.Join(dir, name), filepath.Join(spaces, "2")} {
@@ -95,7 +95,7 @@ func TestMountedLog(t *testing.T) {
 				}
 				t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
 			}
-			log, found := look()
+			log, found := read()
 			if log.Mount.Point != filepath.Join(dir, name) || log.Mount.Device == s.Data.Mount.Device {
 				t.Errorf("the log is at %+v, the data at %+v", log, s.Data)
 			}

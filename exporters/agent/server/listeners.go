@@ -45,40 +45,40 @@ type UnknownListeners struct {
 	Listeners []Listener
 	// IncompleteNamespaces counts the network namespaces whose sockets could not all be read or parsed.
 	IncompleteNamespaces int
-	// Beyond counts the network namespaces that were not looked at, as there are too many.
+	// Beyond counts the network namespaces that were not scanned, as there are too many.
 	Beyond int
 }
 
 // Listeners looks for programs that listen where database servers do and that nobody knows: what a list of programs
-// lacks. A look reads the tables of sockets of a bounded number of network namespaces, the one that has waited longest
+// lacks. A scan reads the tables of sockets of a bounded number of network namespaces, the one that has waited longest
 // first, and nothing of a process unless one listens there.
 type Listeners struct {
 	scanner *Scanner
 	// most bounds known, which is by the network namespace.
 	most  int
 	known map[string]*listening
-	looks uint64
+	scans uint64
 }
 
 // listening is what is known of one network namespace.
 type listening struct {
-	// looked is the number of the look at it.
-	looked uint64
+	// scan is the number of the latest scan that read it.
+	scan uint64
 	// servers are the sockets of servers and proxies that are known.
 	servers map[string]bool
 	found   []Listener
-	// incomplete is true if the latest look at it could not read or parse all of its sockets.
+	// incomplete is true if the latest scan of it could not read or parse all of its sockets.
 	incomplete bool
 }
 
-// Listeners returns a search among the processes that the Scanner sees. Its Look is called by one goroutine at a time.
+// Listeners returns a search among the processes that the Scanner sees. Its Scan is called by one goroutine at a time.
 func (s *Scanner) Listeners() *Listeners {
 	return &Listeners{scanner: s, most: maxNamespaces, known: map[string]*listening{}}
 }
 
-// Look looks at so many network namespaces, and returns what is known of all that are there.
-func (l *Listeners) Look(most int) (UnknownListeners, error) {
-	l.looks++
+// Scan reads so many network namespaces, and returns what is known of all that are there.
+func (l *Listeners) Scan(most int) (UnknownListeners, error) {
+	l.scans++
 	processes, err := l.namespaces()
 	maps.DeleteFunc(l.known, func(namespace string, _ *listening) bool { return processes[namespace] == nil })
 	var all UnknownListeners
@@ -92,12 +92,12 @@ func (l *Listeners) Look(most int) (UnknownListeners, error) {
 		}
 	}
 	longest := slices.SortedFunc(maps.Keys(l.known), func(a, b string) int {
-		return cmp.Or(cmp.Compare(l.known[a].looked, l.known[b].looked), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(l.known[a].scan, l.known[b].scan), cmp.Compare(a, b))
 	})
 	tables := newNetworks(l.scanner.calls)
 	problems := []error{err}
 	for _, namespace := range longest[:min(most, len(longest))] {
-		if err := l.lookAt(namespace, processes[namespace], tables); err != nil && len(problems) < maxProblems {
+		if err := l.scanNamespace(namespace, processes[namespace], tables); err != nil && len(problems) < maxProblems {
 			problems = append(problems, err)
 		}
 	}
@@ -139,10 +139,10 @@ func (l *Listeners) namespaces() (map[string][]process, error) {
 	return all, problem
 }
 
-// lookAt finds the listeners in a network namespace that these processes are in.
-func (l *Listeners) lookAt(namespace string, processes []process, tables *networks) error {
+// scanNamespace finds the listeners in a network namespace that these processes are in.
+func (l *Listeners) scanNamespace(namespace string, processes []process, tables *networks) error {
 	n := l.known[namespace]
-	n.looked = l.looks
+	n.scan = l.scans
 	var all listeners
 	err := errEnded
 	for _, p := range processes {
@@ -193,7 +193,7 @@ func (l *Listeners) owners(processes []process, open map[string]Listener, server
 		_, server := l.scanner.Programs.Of(st.comm)
 		all = append(all, owner{p, st.comm, server || proxies[st.comm]})
 	}
-	// Those that are known first: mostly they have the sockets open, and nobody else's open files need be looked at.
+	// Those that are known first: mostly they have the sockets open, and nobody else's open files need to be read.
 	slices.SortStableFunc(all, func(a, b owner) int {
 		switch {
 		case a.known == b.known:
@@ -239,7 +239,7 @@ var byPort = func() map[uint16]DBSystem {
 	return all
 }()
 
-// SystemsWithDefaultPort returns, in order, the database systems whose default port Listeners looks at. A system whose
+// SystemsWithDefaultPort returns, in order, the database systems whose default port Listeners covers. A system whose
 // default port is another system's is not among them.
 func SystemsWithDefaultPort() []DBSystem { return slices.Sorted(maps.Values(byPort)) }
 

@@ -100,15 +100,15 @@ func TestUnknownListenersFound(t *testing.T) {
 		_, namespace, _ := listenAs(t, name, address)
 		namespaces = append(namespaces, namespace)
 	}
-	look := func() UnknownListeners {
+	scan := func() UnknownListeners {
 		t.Helper()
-		found, err := l.Look(maxNamespaces)
+		found, err := l.Scan(maxNamespaces)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return found
 	}
-	found := look()
+	found := scan()
 	got := found.foundIn(namespaces...)
 	want := []string{fmt.Sprintf("process %d (mystery-databas) listens on port 5432 of postgresql", pid), fmt.Sprintf("process %d (mystery-databas) listens on port 6379 of redis", pid)}
 	if of := found.foundIn(mine); !slices.Equal(of, want) {
@@ -117,7 +117,7 @@ func TestUnknownListenersFound(t *testing.T) {
 	if len(got) != 3 || len(found.foundIn(another)) != 1 {
 		t.Errorf("found %q; want those two and one more", got)
 	}
-	if again := look().foundIn(namespaces...); !slices.Equal(again, got) {
+	if again := scan().foundIn(namespaces...); !slices.Equal(again, got) {
 		t.Errorf("the second time %q, want %q", again, got)
 	}
 	// A name that is added makes it a server.
@@ -126,12 +126,12 @@ func TestUnknownListenersFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	if last := look().foundIn(namespaces...); len(last) != 0 {
+	if last := scan().foundIn(namespaces...); len(last) != 0 {
 		t.Errorf("in the end %q", last)
 	}
 }
 
-// A look is at as many network namespaces as allowed, one after the other in turn, and keeps what is known of the
+// A scan covers as many network namespaces as allowed, one after the other in turn, and keeps what is known of the
 // others.
 func TestUnknownListenersInTurn(t *testing.T) {
 	root := t.TempDir()
@@ -145,10 +145,10 @@ func TestUnknownListenersInTurn(t *testing.T) {
 		}
 	}
 	l := NewScanner(root, untrusted.NewCalls(time.Hour, untrusted.DefaultHanging)).Listeners()
-	for look := range namespaces {
-		found, err := l.Look(1)
-		if err != nil || len(found.Listeners) != look+1 {
-			t.Errorf("after %d looks %d are known, %v", look+1, len(found.Listeners), err)
+	for n := range namespaces {
+		found, err := l.Scan(1)
+		if err != nil || len(found.Listeners) != n+1 {
+			t.Errorf("after %d scans %d are known, %v", n+1, len(found.Listeners), err)
 		}
 	}
 	// A table that is not understood is counted, and costs no other listener there.
@@ -162,14 +162,14 @@ func TestUnknownListenersInTurn(t *testing.T) {
 	if err := os.WriteFile(table, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := l.Look(namespaces); found.IncompleteNamespaces != 1 || len(found.Listeners) != namespaces || err == nil || !strings.Contains(err.Error(), `local address "zz:1538"`) {
+	if found, err := l.Scan(namespaces); found.IncompleteNamespaces != 1 || len(found.Listeners) != namespaces || err == nil || !strings.Contains(err.Error(), `local address "zz:1538"`) {
 		t.Errorf("%d tables are not understood and %d listeners known, %v; want 1 and %d", found.IncompleteNamespaces, len(found.Listeners), err, namespaces)
 	}
 	// What has ended is forgotten.
 	if err := os.RemoveAll(filepath.Join(root, "11")); err != nil {
 		t.Fatal(err)
 	}
-	if found, _ := l.Look(1); len(found.Listeners) != namespaces-1 || len(l.known) != namespaces-1 {
+	if found, _ := l.Scan(1); len(found.Listeners) != namespaces-1 || len(l.known) != namespaces-1 {
 		t.Errorf("%d listeners and %d network namespaces are remembered, want %d", len(found.Listeners), len(l.known), namespaces-1)
 	}
 }
@@ -185,7 +185,7 @@ func TestUnknownListenersBeyond(t *testing.T) {
 	}
 	l := NewScanner(root, untrusted.NewCalls(time.Hour, untrusted.DefaultHanging)).Listeners()
 	l.most = 2
-	if found, _ := l.Look(2); found.Beyond != 1 || len(l.known) != 2 {
+	if found, _ := l.Scan(2); found.Beyond != 1 || len(l.known) != 2 {
 		t.Errorf("%d are beyond the bound and %v known, want 1 and 2", found.Beyond, slices.Collect(maps.Keys(l.known)))
 	}
 }
@@ -193,7 +193,7 @@ func TestUnknownListenersBeyond(t *testing.T) {
 // Each engine's port is one engine's, so that a reason names it.
 func TestPortsOfEngines(t *testing.T) {
 	if got := fmt.Sprint(SystemsWithDefaultPort()); got != "[mysql postgresql redis]" {
-		t.Errorf("ports of %s are looked at", got)
+		t.Errorf("ports of %s are scanned", got)
 	}
 	for port, engine := range byPort {
 		if isOther := kinds[engine].isOther; isOther != nil && isOther(port, []uint16{port}) {

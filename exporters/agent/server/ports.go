@@ -233,7 +233,7 @@ func union(a, b []uint16) []uint16 {
 	return slices.Compact(all)
 }
 
-// KeepPorts adds the ports and addresses that an earlier look found, if this one could not see all: those that it did
+// KeepPorts adds the ports and addresses that an earlier scan found, if this one could not see all: those that it did
 // not see may still be there.
 func (s *Server) KeepPorts(before Server) {
 	if !s.MorePorts {

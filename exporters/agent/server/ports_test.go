@@ -296,7 +296,7 @@ func TestManyInternalPorts(t *testing.T) {
 	}
 }
 
-// What an earlier look found stays if this one could not see all, without what turns out to be for no clients.
+// What an earlier scan found stays if this one could not see all, without what turns out to be for no clients.
 func TestKeepPorts(t *testing.T) {
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IPv4Unspecified(), port) }
 	before := Server{DBSystem: Redis, Ports: []uint16{6379}, Listening: []netip.AddrPort{at(6379)}}

@@ -20,9 +20,9 @@ import (
 const (
 	// maxStat bounds /proc/PID/stat and /proc/PID/status.
 	maxStat = 16 << 10
-	// maxArguments is how much of a command line is looked at.
+	// maxArguments is how much of a command line is read.
 	maxArguments = 64 << 10
-	// maxCgroup is how much of /proc/PID/cgroup is looked at, a line for each hierarchy.
+	// maxCgroup is how much of /proc/PID/cgroup is read, a line for each hierarchy.
 	maxCgroup = 64 << 10
 )
 
@@ -110,7 +110,7 @@ func (p process) group() string {
 	return ""
 }
 
-// arguments returns the command line, as far as it is looked at.
+// arguments returns the command line, up to maxArguments.
 func (p process) arguments() ([]string, error) {
 	text, err := untrusted.ReadProc(filepath.Join(p.dir, "cmdline"), maxArguments)
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
-// lookAt is what a look finds of a process; nil if it is no server.
-func lookAt(t *testing.T, pid int) *server.Server {
+// scanOf is what a scan finds of a process; nil if it is no server.
+func scanOf(t *testing.T, pid int) *server.Server {
 	t.Helper()
 	s := server.NewScanner("/proc", untrusted.NewCalls(time.Minute, untrusted.DefaultHanging))
 	c, ok := s.Candidate(pid)
 	if !ok {
 		return nil
 	}
-	found, err := s.Looker()(c)
+	found, err := s.ScanFunc()(c)
 	if err != nil {
 		t.Errorf("process %d: %v", pid, err)
 	}
@@ -42,7 +42,7 @@ func TestSentinel(t *testing.T) {
 	sentinel, _ := servertest.StartSentinel(t)
 	redis := servertest.StartRedis(t, nil)
 	for pid, want := range map[int]bool{sentinel: false, redis.PID: true} {
-		if found := lookAt(t, pid); (found != nil) != want {
+		if found := scanOf(t, pid); (found != nil) != want {
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			t.Errorf("%q is %+v", text, found)
 		}
@@ -54,7 +54,7 @@ func TestAge(t *testing.T) {
 	t.Parallel()
 	before := time.Now()
 	redis := servertest.StartRedis(t, nil)
-	found := lookAt(t, redis.PID)
+	found := scanOf(t, redis.PID)
 	if found == nil {
 		t.Fatal("a Redis is no server")
 	}
@@ -84,7 +84,7 @@ func TestClusterPort(t *testing.T) {
 	}
 	redis := servertest.StartRedis(t, nil, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		found := lookAt(t, redis.PID)
+		found := scanOf(t, redis.PID)
 		if found == nil || !slices.Equal(found.Ports, []uint16{uint16(redis.Port)}) || !slices.Equal(found.Internal, []uint16{uint16(bus)}) {
 			return fmt.Errorf("%+v; its bus is %d", found, bus)
 		}
@@ -97,7 +97,7 @@ func TestClusterPort(t *testing.T) {
 func TestVitessLayout(t *testing.T) {
 	t.Parallel()
 	m := servertest.StartMariaDBApart(t, "--log-bin=../innodb/data/mine", "--relay-log=../innodb/logs/mine-relay-bin")
-	found := lookAt(t, m.PID)
+	found := scanOf(t, m.PID)
 	if found == nil {
 		t.Fatal("no server")
 	}
@@ -152,7 +152,7 @@ func TestTablespaces(t *testing.T) {
 		if !ok {
 			t.Fatal("no server")
 		}
-		found, err := s.Looker()(candidate)
+		found, err := s.ScanFunc()(candidate)
 		var got []string
 		for _, s := range found.Tablespaces {
 			got = append(got, "/var/tmp/"+filepath.Base(s.Place.Path))
@@ -177,7 +177,7 @@ func TestTablespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found := lookAtAll(t, pg.PID); len(found.Tablespaces) != 16 {
+	if found := scanAll(t, pg.PID); len(found.Tablespaces) != 16 {
 		t.Errorf("%d places", len(found.Tablespaces))
 	}
 	for _, odd := range []string{"99990", "99991", "99992"} {
@@ -187,15 +187,15 @@ func TestTablespaces(t *testing.T) {
 	}
 }
 
-// lookAtAll is lookAt, whatever could not be read.
-func lookAtAll(t *testing.T, pid int) server.Server {
+// scanAll is scanOf, whatever could not be read.
+func scanAll(t *testing.T, pid int) server.Server {
 	t.Helper()
 	s := server.NewScanner("/proc", untrusted.NewCalls(time.Minute, untrusted.DefaultHanging))
 	c, ok := s.Candidate(pid)
 	if !ok {
 		t.Fatal("no server")
 	}
-	found, _ := s.Looker()(c)
+	found, _ := s.ScanFunc()(c)
 	return *found
 }
 
@@ -241,7 +241,7 @@ func TestMySQLFiles(t *testing.T) {
 			}
 			t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-				if found := lookAt(t, cmd.Process.Pid); found == nil || found.DBSystem != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
+				if found := scanOf(t, cmd.Process.Pid); found == nil || found.DBSystem != c.engine || found.Version != c.version || (found.DataDirectory == "") != (name == "no data directory") {
 					return fmt.Errorf("%+v", found)
 				}
 				return nil
@@ -288,7 +288,7 @@ func TestOptionFile(t *testing.T) {
 		cmd.Wait()
 	})
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if found := lookAt(t, cmd.Process.Pid); found == nil || !slices.Contains(found.UnsupportedPorts, uint16(port)) || slices.Contains(found.UnsupportedPorts, 3) || slices.Contains(found.UnsupportedPorts, 4) {
+		if found := scanOf(t, cmd.Process.Pid); found == nil || !slices.Contains(found.UnsupportedPorts, uint16(port)) || slices.Contains(found.UnsupportedPorts, 3) || slices.Contains(found.UnsupportedPorts, 4) {
 			return fmt.Errorf("%+v; its port is %d", found, port)
 		}
 		return nil

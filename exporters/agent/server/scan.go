@@ -19,7 +19,7 @@ import (
 type Scanner struct {
 	procfs string
 	calls  *untrusted.Calls
-	looks  *untrusted.Calls
+	limit  *untrusted.Calls
 	// Programs are the names by which servers are found.
 	Programs Programs
 	// statErrors counts the processes whose /proc/PID/stat the latest Candidates could not read or parse.
@@ -32,7 +32,7 @@ func (s *Scanner) StatErrors() int { return int(s.statErrors.Load()) }
 
 // NewScanner returns a Scanner whose calls that may hang are made by calls.
 func NewScanner(procfs string, calls *untrusted.Calls) *Scanner {
-	return &Scanner{procfs: procfs, calls: calls, looks: newLooks()}
+	return &Scanner{procfs: procfs, calls: calls, limit: newScanLimit()}
 }
 
 // Candidate is a process with a server's name that is no part of another one.
@@ -110,7 +110,7 @@ func (s *Scanner) Candidate(pid int) (Candidate, bool) {
 	return c, !s.partOf(map[int]bool{}, pid, st.parent, engine, of) && !s.startedServer(pid, engine)
 }
 
-// maxAncestors bounds how many ancestors of a process are looked at.
+// maxAncestors bounds how many ancestors of a process are followed.
 const maxAncestors = 8
 
 // partOf reports whether a process is a part of a server of its engine, which is its parent or, in the same cgroup, an
@@ -179,14 +179,14 @@ func (s *Scanner) startedServer(pid int, engine DBSystem) bool {
 	return false
 }
 
-// Looker returns a function that looks at candidates; it may be called from several goroutines. What they share, such
-// as the ports of a network namespace, is read once by each Looker. The function returns nil for a process that is no
+// ScanFunc returns a function that scans candidates; it may be called from several goroutines. What they share, such
+// as the ports of a network namespace, is read once by each ScanFunc. The function returns nil for a process that is no
 // server, or has ended, and an error that untrusted.Unanswered recognises for one that is left for another time, as too
-// many of its owner's are looked at.
-func (s *Scanner) Looker() func(Candidate) (*Server, error) {
+// many of its owner's are scanned.
+func (s *Scanner) ScanFunc() func(Candidate) (*Server, error) {
 	tcp := newNetworks(s.calls)
 	return func(c Candidate) (*Server, error) {
-		found, err := s.look(c, tcp)
+		found, err := s.scanCandidate(c, tcp)
 		if err = unlessGone(err); err != nil {
 			err = fmt.Errorf("process %d: %w", c.PID, err)
 		}
@@ -194,25 +194,25 @@ func (s *Scanner) Looker() func(Candidate) (*Server, error) {
 	}
 }
 
-// look returns the server whose main process is a candidate, or nil if it is none. What identifies its owner hangs with
-// nothing of the process's.
-func (s *Scanner) look(c Candidate, tcp *networks) (*Server, error) {
+// scanCandidate returns the server whose main process is a candidate, or nil if it is none. What identifies its owner
+// hangs with nothing of the process's.
+func (s *Scanner) scanCandidate(c Candidate, tcp *networks) (*Server, error) {
 	p := newProcess(s.procfs, c.PID)
 	var err error
 	if p.user, err = p.effectiveUser(); err != nil {
 		return nil, err
 	}
 	server := &Server{ID: c.ID, DBSystem: c.DBSystem, User: p.user, Group: p.group()}
-	over, err := s.looks.Enter(server.Owner(), "look")
+	over, err := s.limit.Enter(server.Owner(), "scan")
 	if err != nil {
 		return nil, err
 	}
 	defer over()
-	return s.lookInto(p, server, tcp)
+	return s.readServer(p, server, tcp)
 }
 
-// lookInto adds what is read of a server; it returns nil if it is none.
-func (s *Scanner) lookInto(p process, server *Server, tcp *networks) (*Server, error) {
+// readServer adds what is read of a server; it returns nil if it is none.
+func (s *Scanner) readServer(p process, server *Server, tcp *networks) (*Server, error) {
 	// mysqld may be a link to mariadbd.
 	if exe, err := os.Readlink(filepath.Join(p.dir, "exe")); err == nil {
 		server.Program = exe

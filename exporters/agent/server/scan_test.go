@@ -33,7 +33,7 @@ func scanner(procfs string) *Scanner {
 	return NewScanner(procfs, untrusted.NewCalls(testkit.DefaultTimeout, untrusted.DefaultHanging))
 }
 
-// scan looks at all candidates, and returns the database servers among them once each has answered or is known to hang.
+// scan reads all candidates, and returns the database servers among them once each has answered or is known to hang.
 // It leaves out processes that end meanwhile. Of servers in known it reads only that they are still there. The error
 // joins what could not be read of servers that are there; each of those is returned as far as it is known.
 func (s *Scanner) scan(known map[ID]Server) ([]Server, error) {
@@ -41,13 +41,13 @@ func (s *Scanner) scan(known map[ID]Server) ([]Server, error) {
 	found := make([]*Server, len(candidates))
 	problems := make([]error, len(candidates))
 	var wait sync.WaitGroup
-	look := s.Looker()
+	scan := s.ScanFunc()
 	for i, c := range candidates {
 		if k, ok := known[c.ID]; ok {
 			found[i] = &k
 			continue
 		}
-		wait.Go(func() { found[i], problems[i] = look(c) })
+		wait.Go(func() { found[i], problems[i] = scan(c) })
 	}
 	wait.Wait()
 	var servers []Server
@@ -59,7 +59,7 @@ func (s *Scanner) scan(known map[ID]Server) ([]Server, error) {
 	return servers, errors.Join(append(problems, err)...)
 }
 
-// write makes the folder of a process, as far as a scan looks at it.
+// write makes the folder of a process, as far as a scan reads it.
 func (f fixture) write(t *testing.T, root string) {
 	t.Helper()
 	dir := filepath.Join(root, fmt.Sprint(f.pid))
@@ -480,7 +480,7 @@ func TestMySQLBinlog(t *testing.T) {
 	}
 }
 
-// A server that is known is not looked at again, but one whose PID was used again is.
+// A server that is known is not scanned again, but one whose PID was used again is.
 func TestScanKnown(t *testing.T) {
 	root := t.TempDir()
 	fixture{pid: 10, parent: 1, comm: "postgres", args: []string{"postgres"}, ports: []int{5432}}.write(t, root)

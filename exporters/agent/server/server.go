@@ -1,4 +1,4 @@
-// Package server finds the database servers of a node, on the host and in containers, by looking at its processes. What
+// Package server finds the database servers of a node, on the host and in containers, by scanning its processes. What
 // it knows of an engine is in that engine's own file.
 package server
 

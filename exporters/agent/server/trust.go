@@ -18,7 +18,7 @@ var ErrUntrusted = errors.New("not trusted")
 // can have put there. A probe on a library hits every process that uses the file, so nobody else may be able to request
 // one.
 //
-// What it returns is the very file that was looked at: to be used by its descriptor, not by a
+// What it returns is the very file that was checked: to be used by its descriptor, not by a
 // path, which may lead elsewhere meanwhile.
 func (p Programs) OpenTrusted(procfs string, pid int, l Library) (*os.File, error) {
 	link := filepath.Join(newProcess(procfs, pid).dir, "exe")

@@ -54,7 +54,7 @@ const (
 	keep = 10 * time.Minute
 	// interval is how often events are read.
 	interval = 50 * time.Millisecond
-	// batch is how many events are read at most before losses are looked at: a second's at 100,000 a second.
+	// batch is how many events are read at most before losses are read: a second's at 100,000 a second.
 	batch = 100000
 )
 
@@ -193,7 +193,7 @@ func (t *Collector) follow(ctx context.Context) {
 	}
 }
 
-// traceProgress is up to where losses were looked at and events joined.
+// traceProgress is up to where losses were read and events joined.
 type traceProgress struct{ lost, unseen, at, joined uint64 }
 
 // step reads the events that there are and hands on the chains that are complete with them.

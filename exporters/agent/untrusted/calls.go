@@ -33,7 +33,7 @@ const (
 	userShare  = 2
 )
 
-// Owner is whose process a call looks at. The zero Owner is the agent itself.
+// Owner is whose process a call reads. The zero Owner is the agent itself.
 type Owner struct {
 	// User is the process's user. Where that does not identify an owner, as for root's engines and replicas, it is the
 	// owner by cgroup (pod.Owner).
@@ -74,7 +74,7 @@ func NewCalls(timeout time.Duration, hanging int) *Calls {
 // or only if Do returns no error of this package: it may go on after Do has returned.
 func (c *Calls) Do(key string, f func() error) error { return c.do(Owner{}, key, f) }
 
-// DoFor makes a call on behalf of an owner that is no process, such as the file system that is looked at. Each has an
+// DoFor makes a call on behalf of an owner that is no process, such as the file system that is read. Each has an
 // eighth of the calls that may hang.
 func (c *Calls) DoFor(owner, key string, f func() error) error {
 	return c.do(Owner{User: owner}, key, f)
@@ -140,7 +140,7 @@ func (c *Calls) begin(owner Owner, key string) (*call, error) {
 	}
 }
 
-// Enter begins what is no call by itself but is bounded as calls are, such as a look that makes several of them, once
+// Enter begins what is no call by itself but is bounded as calls are, such as a scan that makes several of them, once
 // its owner has room for it, for which it waits half the timeout. What it returns ends it.
 func (c *Calls) Enter(owner Owner, what string) (over func(), err error) {
 	c.mu.Lock()

@@ -186,7 +186,7 @@ func (d *Dir) Readlink(name string) (string, error) {
 }
 
 // Device returns the attributes of a name in the agent's own /dev. Links are followed within /dev. Other file systems
-// mounted there, such as /dev/shm, are not looked at.
+// mounted there, such as /dev/shm, are not opened.
 func Device(name string) (unix.Stat_t, error) {
 	dev, err := os.OpenFile("/dev", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -176,10 +176,10 @@ func TestDevice(t *testing.T) {
 	defer os.Remove(link)
 	for _, name := range []string{"shm/" + filepath.Base(link), "../etc/passwd", "fd/0", "/etc/passwd"} {
 		if _, err := untrusted.Device(name); err == nil {
-			t.Errorf("%s is looked at", name)
+			t.Errorf("%s is opened", name)
 		}
 		if _, err := untrusted.HostDevice(host, name); err == nil {
-			t.Errorf("%s of the host is looked at", name)
+			t.Errorf("%s of the host is opened", name)
 		}
 	}
 }

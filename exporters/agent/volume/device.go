@@ -22,7 +22,7 @@ type Devices struct {
 	loops         *loops
 }
 
-// NewDevices returns Devices that look below sysfs, and below procfs for the host's /dev.
+// NewDevices returns Devices that read sysfs, and procfs for the host's /dev.
 func NewDevices(procfs, sysfs string) Devices { return Devices{procfs, sysfs, newLoops()} }
 
 // ErrNoDevice is the error of a file system that lies on no block device of this machine, such as one of the network or
@@ -91,7 +91,7 @@ func (d Devices) numberAt(point string, why error) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }
 
-// stat looks in the host's /dev: a container's own has no disks. Without leave to do so it is the agent's own.
+// stat reads the host's /dev: a container's own has no disks. Without leave to do so it is the agent's own.
 func (d Devices) stat(name string) (unix.Stat_t, error) {
 	if stat, err := untrusted.HostDevice(d.procfs, name); err == nil {
 		return stat, nil

@@ -17,7 +17,7 @@ const (
 	folderTimeout = 200 * time.Millisecond
 	// folderHanging is how many of these may hang at once; of one file system's an eighth.
 	folderHanging = 16
-	// foldersTimeout is how long all of one look may take together.
+	// foldersTimeout is how long all of one scan may take together.
 	foldersTimeout = 600 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ type folders struct {
 	calls  *untrusted.Calls
 	// find looks up where a path leads in the root of PID 1.
 	find func(procfs, path string) (folder, error)
-	// began is when the current look sent its first query, late the mounts that did not answer in time in this look.
+	// began is when the current scan sent its first query, late the mounts that did not answer in time in this scan.
 	began time.Time
 	late  map[string]bool
 
@@ -68,7 +68,7 @@ func (f *folders) locate(i Identity, t *Tables) (at Identity, device string, err
 }
 
 // lookUp looks up where a path leads; there reports whether something is there. A file system that does not answer in time
-// is queried once per look, and all together have a timeout. After it the latest answer counts, or, if there is none,
+// is queried once per scan, and all together have a timeout. After it the latest answer counts, or, if there is none,
 // the error.
 func (f *folders) lookUp(path string, t *Tables) (at folder, there bool, err error) {
 	m, _ := t.Holding(path)
@@ -116,7 +116,7 @@ func find(procfs, path string) (folder, error) {
 	return f, err
 }
 
-// begin begins a look, and forgets all folders but those of these volumes.
+// begin begins a scan, and forgets all folders but those of these volumes.
 func (f *folders) begin(identities []Identity) {
 	f.began, f.late = time.Now(), map[string]bool{}
 	f.mu.Lock()

@@ -96,7 +96,7 @@ func TestFolderHung(t *testing.T) {
 	release()
 }
 
-// A file system that hangs is queried once per look, and costs no volume on another one its place. A late answer counts
+// A file system that hangs is queried once per scan, and costs no volume on another one its place. A late answer counts
 // from then on.
 func TestFoldersOnAHungMount(t *testing.T) {
 	f, queried, hangs := newFolders(""), make(chan string, 100), make(chan struct{})
@@ -138,7 +138,7 @@ func TestFoldersOnAHungMount(t *testing.T) {
 	})
 }
 
-// All folders of a look together have a timeout, even if each of them is just in time.
+// All folders of a scan together have a timeout, even if each of them is just in time.
 func TestFoldersTogether(t *testing.T) {
 	f, queried := newFolders(""), 0
 	f.find = func(_, path string) (folder, error) {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// lookInterval is how often the mount tables that are known are compared with what they were.
-	lookInterval = time.Second
-	// findInterval is how often all is looked for afresh.
+	// checkInterval is how often the mount tables that are known are compared with what they were.
+	checkInterval = time.Second
+	// findInterval is how often all is scanned afresh.
 	findInterval = 10 * time.Second
 	// staleAfter is the age at which what is known is returned with an error.
 	staleAfter = 3 * findInterval
@@ -40,7 +40,7 @@ type knowledge struct {
 }
 
 // Start begins to follow the volumes until ctx ends: what Known returns is at the most some
-// seconds old. It returns once they have been looked for, or cannot be in the time that calls
+// seconds old. It returns once they have been scanned for, or cannot be in the time that calls
 // gives. Every Start but the first does nothing.
 func (n *Node) Start(ctx context.Context, calls *untrusted.Calls) {
 	n.start.Do(func() {
@@ -56,7 +56,7 @@ func (n *Node) Start(ctx context.Context, calls *untrusted.Calls) {
 func (n *Node) Known() ([]Found, error) {
 	k := n.known.Load()
 	if k == nil {
-		return nil, errors.New("volumes have not been looked for yet")
+		return nil, errors.New("volumes have not been scanned for yet")
 	}
 	if age := time.Since(k.at); age > staleAfter {
 		return k.found, errors.Join(k.err, fmt.Errorf("mount tables have not been read for %s; what is known of volumes is as old", age.Round(time.Second)))
@@ -66,23 +66,23 @@ func (n *Node) Known() ([]Found, error) {
 
 // follow keeps what is known up to date.
 func (n *Node) follow(ctx context.Context, calls *untrusted.Calls, changed <-chan struct{}) {
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 			n.refresh(calls, true)
-		case <-look.C:
+		case <-check.C:
 			k := n.known.Load()
 			n.refresh(calls, k == nil || time.Since(k.at) >= findInterval)
 		}
 	}
 }
 
-// refresh looks for the volumes if afresh is set, or if what is known is no longer valid. If it times out, what was
-// known stays until the answer comes: where a look takes longer than calls may, that is all there is.
+// refresh scans for the volumes if afresh is set, or if what is known is no longer valid. If it times out, what was
+// known stays until the answer comes: where a scan takes longer than calls may, that is all there is.
 func (n *Node) refresh(calls *untrusted.Calls, afresh bool) {
 	began := time.Now()
 	err := calls.Do("mount tables and devices of volumes", func() error {
@@ -97,7 +97,7 @@ func (n *Node) refresh(calls *untrusted.Calls, afresh bool) {
 	}
 }
 
-// learn takes over what a look found, unless a later one has been taken over.
+// learn takes over what a scan found, unless a later one has been taken over.
 func (n *Node) learn(k *knowledge) {
 	for {
 		known := n.known.Load()
@@ -108,7 +108,7 @@ func (n *Node) learn(k *knowledge) {
 }
 
 // holds reports whether the volumes have the same names, and the tables that show them the same mounts, as before. It
-// does not look for new mount namespaces.
+// does not scan for new mount namespaces.
 func (n *Node) holds(k *knowledge) bool {
 	identities, _ := n.identities(k.mounted)
 	if !slices.Equal(identities, k.identities) {
@@ -152,10 +152,10 @@ func (n *Node) watchMounts(ctx context.Context, changed chan<- struct{}) {
 		case changed <- struct{}{}:
 		default:
 		}
-		// Mounts come in groups, and one look sees them all.
+		// Mounts come in groups, and one scan sees them all.
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookInterval / 10):
+		case <-time.After(checkInterval / 10):
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestFollow(t *testing.T) {
 	name("volumes: [{volume: one, directory: /srv/local/one}, {volume: r3, mountpoint: /mnt/longhorn}]")
 	n := NewNode(proc, sys, NewFile(file, "here"))
 	if _, err := n.Known(); err == nil {
-		t.Error("volumes are known that nobody has looked for")
+		t.Error("volumes are known that no scan has found")
 	}
 	n.Start(t.Context(), calls())
 	known := func(want string) {
@@ -130,7 +130,7 @@ func TestFollowHung(t *testing.T) {
 	release()
 }
 
-// A look that is answered late, as all are on a slow node, is what is known then; one that began before another counts
+// A scan that is answered late, as all are on a slow node, is what is known then; one that began before another counts
 // for nothing beside it.
 func TestFollowLate(t *testing.T) {
 	proc, sys := machine(t)
@@ -164,12 +164,12 @@ func TestFollowLate(t *testing.T) {
 	known := n.known.Load()
 	n.learn(&knowledge{at: known.at.Add(-time.Second)})
 	if n.known.Load() != known {
-		t.Error("a look that began before has replaced the latest")
+		t.Error("a scan that began before has replaced the latest")
 	}
 	later := &knowledge{at: known.at.Add(time.Second)}
 	n.learn(later)
 	if n.known.Load() != later {
-		t.Error("a later look has not replaced the one before")
+		t.Error("a later scan has not replaced the one before")
 	}
 }
 

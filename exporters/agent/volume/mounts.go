@@ -102,7 +102,7 @@ const (
 	// maxOthers bounds what is kept of all other tables together, in bytes; of one of them half of what is left.
 	maxOthers = 16 << 20
 	// maxDoubts bounds the mount namespaces of one user whose processes seem to be in a pod, and are not, before no
-	// more of his are looked at, allDoubts those of all users.
+	// more of his are read, allDoubts those of all users.
 	maxDoubts = 8
 	allDoubts = 512
 )

@@ -45,7 +45,7 @@ type Found struct {
 
 // Pods knows the pods of a node.
 type Pods interface {
-	// Walk returns what finds the containers of processes in one look.
+	// Walk returns what finds the containers of processes in one scan.
 	Walk() *pod.Walk
 	// Claims are the PersistentVolumeClaims that pods of the node use, as NAMESPACE/NAME, and whether one of the pods
 	// is running; nil if that is not known.
@@ -72,13 +72,13 @@ const (
 	ReasonMountinfo = "mountinfo"
 )
 
-// Unidentified are the counts of what was not identified at a look, by reason; nil if there is nothing to report. Lines
+// Unidentified are the counts of what was not identified at a scan, by reason; nil if there is nothing to report. Lines
 // are those of the kernel's files.
 type Unidentified struct{ Claims, Processes, Lines map[string]int }
 
 // Node finds the volumes of one node.
 type Node struct {
-	// Pods, if not nil, is what the claims and processes of pods are compared with. It is set before the first look.
+	// Pods, if not nil, is what the claims and processes of pods are compared with. It is set before the first scan.
 	Pods Pods
 
 	procfs  string
@@ -92,7 +92,7 @@ type Node struct {
 	known atomic.Pointer[knowledge]
 }
 
-// NewNode returns a Node that looks below the given roots of procfs and sysfs for the volumes
+// NewNode returns a Node that reads the given roots of procfs and sysfs for the volumes
 // that the sources name.
 func NewNode(procfs, sysfs string, sources ...Source) *Node {
 	return &Node{procfs: procfs, devices: NewDevices(procfs, sysfs), sources: sources, folders: newFolders(procfs)}
@@ -156,7 +156,7 @@ func (n *Node) find() *knowledge {
 	return k
 }
 
-// Unidentified returns what the latest look could not identify.
+// Unidentified returns what the latest scan could not identify.
 func (n *Node) Unidentified() Unidentified {
 	if k := n.known.Load(); k != nil {
 		return k.unidentified
@@ -164,7 +164,7 @@ func (n *Node) Unidentified() Unidentified {
 	return Unidentified{}
 }
 
-// compare counts what pods have that the look did not find.
+// compare counts what pods have that the scan did not find.
 func (n *Node) compare(outcomes map[string]error, tables *Tables) (u Unidentified) {
 	if claims := n.Pods.Claims(); claims != nil {
 		u.Claims = map[string]int{ReasonUnknown: 0, ReasonNotMounted: 0, ReasonAmbiguous: 0, ReasonDevice: 0}

@@ -126,9 +126,9 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 	}
 	node := NewNode(proc, sys, k)
 	node.Pods = pods
-	look := node.find()
+	scan := node.find()
 	var got []string
-	for _, f := range look.found {
+	for _, f := range scan.found {
 		if f.PersistentVolumeClaim != "of-"+f.Volume {
 			t.Errorf("%s is bound to %s", f.Volume, f.PersistentVolumeClaim)
 		}
@@ -143,14 +143,14 @@ func TestSourcesOfPersistentVolumes(t *testing.T) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	// NFS, CephFS, GlusterFS and a share of files have no device.
-	if look.without != 4 {
-		t.Errorf("%d volumes are on no device", look.without)
+	if scan.without != 4 {
+		t.Errorf("%d volumes are on no device", scan.without)
 	}
 	// The device of pvc-cinder is not there; pvc-away is not mounted.
-	if look.err == nil || !strings.Contains(look.err.Error(), "volume pvc-cinder: device 8:160") {
-		t.Errorf("%v", look.err)
+	if scan.err == nil || !strings.Contains(scan.err.Error(), "volume pvc-cinder: device 8:160") {
+		t.Errorf("%v", scan.err)
 	}
-	if got := fmt.Sprint(look.unidentified); got != "{map[ambiguous:0 device:1 not_mounted:1 unknown:1] map[cgroup:2 pod:1] map[cgroup:3 mountinfo:1]}" {
+	if got := fmt.Sprint(scan.unidentified); got != "{map[ambiguous:0 device:1 not_mounted:1 unknown:1] map[cgroup:2 pod:1] map[cgroup:3 mountinfo:1]}" {
 		t.Errorf("not identified are %s", got)
 	}
 	var backends []string

@@ -212,7 +212,7 @@ func TestManyNamespacesWithinAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if (Identity{Directory: "/data", InUse: true}).in(read(t, proc)) == nil {
-		t.Error("another container of the same user was not looked at")
+		t.Error("another container of the same user was not read")
 	}
 }
 
@@ -233,7 +233,7 @@ func TestDoubtsOfOneUser(t *testing.T) {
 		}
 	}
 	if (Identity{Directory: "/data", InUse: true}).in(read(t, proc)) == nil {
-		t.Error("the container behind the others was not looked at")
+		t.Error("the container behind the others was not read")
 	}
 }
 

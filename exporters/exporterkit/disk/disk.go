@@ -1,5 +1,5 @@
 // Package disk finds the disk under a directory. No caller waits for a file system: what lies on
-// one can hang with it, so every look is taken in the background.
+// one can hang with it, so every lookup is made in the background.
 package disk
 
 import (
@@ -20,25 +20,25 @@ import (
 type Finder struct {
 	ProcFS, SysFS, RootFS string
 
-	looks looks
+	lookups lookups
 }
 
 // Find returns the kernel's name of the whole disk that holds path, as in /sys/class/block: a partition counts as its
 // disk, because that is where requests queue. A path that is a block device is its own. It never waits: it returns
 // ErrPending until the answer is there.
 func (f *Finder) Find(path string) (string, error) {
-	return f.looks.get("disk of "+path, func() (string, error) { return f.diskOf(path) })
+	return f.lookups.get("disk of "+path, func() (string, error) { return f.diskOf(path) })
 }
 
-// Wait is Find for the background: it gives a first look some time to return.
+// Wait is Find for the background: it gives a first lookup some time to return.
 func (f *Finder) Wait(path string) (string, error) {
-	return f.looks.wait("disk of "+path, func() (string, error) { return f.diskOf(path) })
+	return f.lookups.wait("disk of "+path, func() (string, error) { return f.diskOf(path) })
 }
 
 // Device returns the kernel's name of a device from the path of a link to it, as udev makes them.
 // It never waits, as Find.
 func (f *Finder) Device(path string) (string, error) {
-	return f.looks.get("device "+path, func() (string, error) { return f.deviceAt(path) })
+	return f.lookups.get("device "+path, func() (string, error) { return f.deviceAt(path) })
 }
 
 // open opens a file of any kind without touching it. Links are followed as if RootFS were the root.

@@ -137,8 +137,8 @@ func (c *Objects) Settled(ctx context.Context, names ...string) bool {
 }
 
 func (c *Objects) await(ctx context.Context, names []string, is func(*kind) bool) bool {
-	const look = 100 * time.Millisecond
-	return wait.PollUntilContextCancel(ctx, look, true, func(context.Context) (bool, error) {
+	const interval = 100 * time.Millisecond
+	return wait.PollUntilContextCancel(ctx, interval, true, func(context.Context) (bool, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, name := range names {

@@ -79,7 +79,8 @@ type Kind struct {
 	Fields, Labels string
 	// Spread is set if the same names may be in several namespaces: the objects are then known by NAMESPACE/NAME.
 	Spread bool
-	// Optional is set if a cluster may lack the kind: its absence is no error, and it is looked for again now and then.
+	// Optional is set if a cluster may lack the kind: its absence is no error. The kind is requested again now and
+	// then.
 	Optional bool
 	// Dispensable is set if the kind can be done without: where it may not be listed, there are no such objects, which
 	// is counted and is no failure; it is tried again now and then.

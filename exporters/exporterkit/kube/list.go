@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// absentInterval is how soon a kind that the cluster lacked is looked for again.
+	// absentInterval is how soon a kind that the cluster lacked is requested again.
 	absentInterval = time.Minute
 	// pageSize is how many objects the API server sends at once where it does not stream lists.
 	pageSize = 500

@@ -37,9 +37,9 @@ func visits(t *testing.T) (address string, came <-chan time.Time) {
 	return listener.Addr().String(), at
 }
 
-// A server that is away is looked for every two seconds, also after a while. gRPC's own pauses grow to two minutes: the
+// A server that is away is retried every two seconds, also after a while. gRPC's own pauses grow to two minutes: the
 // eighth is of 20 seconds at least.
-func TestServerIsLookedForSoon(t *testing.T) {
+func TestServerIsRetriedSoon(t *testing.T) {
 	address, came := visits(t)
 	conn, err := grpc.NewClient("passthrough:///"+address, append(Options(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {

@@ -60,7 +60,7 @@ func All() []Entry {
 type Poll struct {
 	// EngineInterval must stay under the engine's window of one second, or windows are missed.
 	EngineInterval time.Duration
-	// StateInterval is the time between two looks at an engine's and a replica's state.
+	// StateInterval is the time between two polls of an engine's and a replica's state.
 	StateInterval time.Duration
 	// Timeout bounds each call.
 	Timeout time.Duration

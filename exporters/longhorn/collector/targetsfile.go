@@ -15,7 +15,7 @@ const targetsFileInterval = 2 * time.Second
 type FileSource struct {
 	path string
 	log  *slog.Logger
-	last string // what the file looked like when it was last read
+	last string // the version of the file when it was last read
 }
 
 // NewFileSource returns the source for the file at path.
@@ -39,14 +39,14 @@ func (s *FileSource) Run(ctx context.Context, fleet *Fleet) {
 }
 
 func (s *FileSource) read(ctx context.Context, fleet *Fleet) {
-	look := "absent"
+	version := "absent"
 	if info, err := os.Stat(s.path); err == nil {
-		look = fmt.Sprint(info.ModTime().UnixNano(), info.Size())
+		version = fmt.Sprint(info.ModTime().UnixNano(), info.Size())
 	}
-	if look == s.last {
+	if version == s.last {
 		return
 	}
-	s.last = look
+	s.last = version
 	targets, err := readTargets(s.path)
 	if err != nil {
 		fleet.BadTargets()

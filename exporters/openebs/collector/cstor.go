@@ -71,7 +71,7 @@ type cstorSeen struct{ kind, name, updated string }
 // next returns the ages at a later time. What is not among these objects any more is forgotten.
 func (a cstorAges) next(now time.Time, volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) cstorAges {
 	b := cstorAges{now, map[cstorSeen]time.Time{}}
-	look := func(seen cstorSeen) {
+	keep := func(seen cstorSeen) {
 		since, known := a.since[seen]
 		if !known {
 			since = now
@@ -79,10 +79,10 @@ func (a cstorAges) next(now time.Time, volumes map[string]*cstorVolume, replicas
 		b.since[seen] = since
 	}
 	for name, v := range volumes {
-		look(v.seen(name))
+		keep(v.seen(name))
 	}
 	for name, r := range replicas {
-		look(r.seen(name))
+		keep(r.seen(name))
 	}
 	return b
 }
@@ -269,16 +269,16 @@ func (a cstorAges) connected(replicas map[string]*cstorReplica, silent bool) map
 // is wrong.
 func (a cstorAges) silent(volumes map[string]*cstorVolume, replicas map[string]*cstorReplica) error {
 	last := time.Duration(-1)
-	look := func(seen cstorSeen) {
+	consider := func(seen cstorSeen) {
 		if age, known := a.of(seen); known && (last < 0 || age < last) {
 			last = max(age, 0)
 		}
 	}
 	for name, v := range volumes {
-		look(v.seen(name))
+		consider(v.seen(name))
 	}
 	for name, r := range replicas {
-		look(r.seen(name))
+		consider(r.seen(name))
 	}
 	if last <= cstorStale {
 		return nil

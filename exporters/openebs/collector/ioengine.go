@@ -30,7 +30,7 @@ var (
 	ioReason = prometheus.NewDesc("plumbline_openebs_child_state_reason",
 		"Why a replica is not in use, as its volume's target reports: 1 for the reason that holds; absent if there is none.", []string{"volume", "replica", "reason"}, nil)
 	ioTotal = prometheus.NewDesc("plumbline_openebs_rebuild_bytes",
-		"Size of what the rebuild under way has to look at, in bytes.", []string{"volume", "replica"}, nil)
+		"Size of what the rebuild under way has to scan, in bytes.", []string{"volume", "replica"}, nil)
 	ioRecovered = prometheus.NewDesc("plumbline_openebs_rebuild_recovered_bytes",
 		"How much of it the rebuild has dealt with, copied or not, in bytes.", []string{"volume", "replica"}, nil)
 	ioTransferred = prometheus.NewDesc("plumbline_openebs_rebuild_transferred_bytes",

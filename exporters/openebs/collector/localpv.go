@@ -147,7 +147,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 }
 
 // kernelName is the kernel's name of a device on this node, which udev links to from path; empty on other nodes. A ZFS
-// data set that is no block device has none. The error is disk.ErrPending until the first look at it.
+// data set that is no block device has none. The error is disk.ErrPending until the first lookup of it.
 func (c *localPV) kernelName(node, path string) (string, error) {
 	if node != c.o.Node {
 		return "", nil

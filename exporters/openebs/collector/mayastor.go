@@ -179,7 +179,7 @@ func (m *mayastor) poll(parent context.Context) {
 			}
 		}
 	}
-	m.lookForUnknown()
+	m.countUnknown()
 }
 
 // count counts a call that failed beside the polls.
@@ -189,8 +189,8 @@ func (m *mayastor) count(err error) {
 	m.errors[reasonOf(err)]++
 }
 
-// lookForUnknown counts states that are not known, and logs each once.
-func (m *mayastor) lookForUnknown() {
+// countUnknown counts states that are not known, and logs each once.
+func (m *mayastor) countUnknown() {
 	check := func(what, name, state string, known []string) {
 		if state == "" || slices.Contains(known, state) {
 			return

@@ -78,7 +78,7 @@ func load(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) error {
 	return lockedDown(collection)
 }
 
-// mostVerified is how many instructions the verifier may look at. Older kernels' look at up to several times as many as
+// mostVerified is how many instructions the verifier may process. Older kernels' process up to several times as many as
 // the one that the tests run on, and refuse a program after a million.
 const mostVerified = 250_000
 
@@ -90,7 +90,7 @@ func small(collection *ebpf.Collection) error {
 			return err
 		}
 		if n, ok := info.VerifiedInstructions(); ok && n > mostVerified {
-			return fmt.Errorf("%s: the verifier looked at %d instructions, which is more than %d", name, n, mostVerified)
+			return fmt.Errorf("%s: the verifier processed %d instructions, which is more than %d", name, n, mostVerified)
 		}
 	}
 	return nil

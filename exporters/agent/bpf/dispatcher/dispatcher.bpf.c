@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* How many bits of the map followed are set, as user space counts them: while there is none nothing looks there. */
+/* How many bits of the map followed are set, as user space counts them: while there is none nothing reads the map. */
 u32 followed_bits;
 
 /* Passes a call on to the first collector that follows the task. */

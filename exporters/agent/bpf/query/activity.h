@@ -262,12 +262,12 @@ static __noinline bool has_client(struct followed_task *followed, struct task_st
 static __always_inline u64 count_uncounted(struct followed_task *followed, struct task_struct *task)
 {
 	u64 cpu = task->se.sum_exec_runtime;
-	u64 used = cpu - followed->looked_cpu;
-	bool first = !followed->looked_cpu;
+	u64 used = cpu - followed->sampled_cpu;
+	bool first = !followed->sampled_cpu;
 	u32 socket_runs = READ_ONCE(followed->socket_runs);
-	bool silent = socket_runs == followed->looked_socket_runs && !READ_ONCE(followed->busy);
-	followed->looked_cpu = cpu;
-	followed->looked_socket_runs = socket_runs;
+	bool silent = socket_runs == followed->sampled_socket_runs && !READ_ONCE(followed->busy);
+	followed->sampled_cpu = cpu;
+	followed->sampled_socket_runs = socket_runs;
 	if (first || !silent || used < UNCOUNTED_NS || !(traits_of(followed->engine) & TRAIT_PROCESS_PER_CONNECTION) ||
 		followed->leader || !has_client(followed, task))
 		return 0;

@@ -252,7 +252,7 @@ static __always_inline u32 opens(u64 flags)
 #define READ_CALL 0x100 /* with PHASE_READ: a read call on a file */
 
 /* Returns the phase of a task that is asleep: by the system call it is in. Calls on the file system's names and
- * sizes are reads where they look and writes where they change something. Changes nothing, so that readers may
+ * sizes are reads where they query and writes where they change something. Changes nothing, so that readers may
  * call it, too. */
 static __noinline u32 sleeps_in(struct followed_task *followed, struct task_struct *task)
 {
@@ -348,7 +348,7 @@ static __always_inline u32 asleep_in(struct followed_task *followed, struct task
 }
 
 /* Statements that one task began and another one answers: the beginning of the latest one, by the first task's
- * number. That one learns of it when it looks: what it has under way is always the latest that it began. */
+ * number. That one learns of it when it reads the map: what it has under way is always the latest that it began. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

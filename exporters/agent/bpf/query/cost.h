@@ -22,7 +22,7 @@ struct timing {
 	u64 clock;
 };
 
-/* A program runs for this task. Its state was found before the run is timed, and is therefore looked for once more. */
+/* A program runs for this task. Its state was found before the run is timed, and is therefore looked up once more. */
 static __always_inline struct timing timed(struct followed_task *followed, struct task_struct *task)
 {
 	struct timing t = {};

@@ -118,7 +118,7 @@ static __always_inline u32 mysql_hash(u32 id)
 }
 
 #define ATTRIBUTES (MYSQL_HEADER + 3) /* where those of COM_QUERY begin, behind their number and that of their sets */
-#define MANY_ATTRIBUTES 0xfc          /* a number of two bytes follows: the text is behind what is looked at */
+#define MANY_ATTRIBUTES 0xfc          /* a number of two bytes follows: the text is behind what is parsed */
 
 enum {
 	TYPE_TINY = 1,
@@ -253,8 +253,8 @@ static __always_inline bool mysql_is_command(struct connection *c)
 	return c->bytes[3] == 0 && c->body && mysql(c)->file_transfer != TRANSFER && !(mysql(c)->framing == FRAMES && mysql(c)->number == 255);
 }
 
-/* Bytes of the body at hand that are looked at. */
-static __always_inline u32 mysql_looked_at(struct connection *c)
+/* Bytes of the body at hand that are parsed. */
+static __always_inline u32 mysql_parsed_length(struct connection *c)
 {
 	return c->body < MAX_BODY ? c->body : MAX_BODY;
 }
@@ -270,7 +270,7 @@ static long mysql_step(u32 i, struct feed *f)
 		c->body = (u32)c->bytes[0] | (u32)c->bytes[1] << 8 | (u32)c->bytes[2] << 16;
 		if (mysql(c)->framing == FRAMES)
 			c->body += FRAME_SIZE;
-		c->head_want = MYSQL_HEADER + (mysql_is_command(c) ? mysql_looked_at(c) : 0);
+		c->head_want = MYSQL_HEADER + (mysql_is_command(c) ? mysql_parsed_length(c) : 0);
 	}
 	if (c->head_len < c->head_want && !gather(c, c->head_want))
 		return 1;
@@ -278,7 +278,7 @@ static long mysql_step(u32 i, struct feed *f)
 		if (!c->understood && mysql(c)->framing == PACKETS && mysql_is_frame(c)) {
 			mysql(c)->framing = FRAMES;
 			c->body += FRAME_SIZE;
-			c->head_want = MYSQL_HEADER + mysql_looked_at(c);
+			c->head_want = MYSQL_HEADER + mysql_parsed_length(c);
 			return 0;
 		}
 		mysql_command(c, f->names);

@@ -232,7 +232,7 @@ static __always_inline int pg_wanted(u8 type)
 	return -1;
 }
 
-/* Bytes to look at of the message with this header, header included, or 0 if no client
+/* Bytes to parse of the message with this header, header included, or 0 if no client
  * sends such a message. Leaves the body's length in c->body. */
 static __always_inline u32 pg_header(struct connection *c, u32 at)
 {
@@ -257,7 +257,7 @@ static __always_inline long pg_confused(struct followed_task *followed, struct c
 	return 1;
 }
 
-/* One message of those that have come as a whole, or at least as far as it is looked at;
+/* One message of those that have come as a whole, or at least as far as it is parsed;
  * 0 if the next one comes in parts. */
 static __always_inline u32 pg_whole(struct followed_task *followed, struct connection *c)
 {
@@ -311,7 +311,7 @@ static long pg_step(u32 i, struct feed *f)
 	return 0;
 }
 
-#define AT_ONCE 8 /* messages of a request that pg_at_once() looks at */
+#define AT_ONCE 8 /* messages of a request that pg_at_once() parses */
 
 /* The usual case at a fraction of the price: a chunk is one whole request of a few messages.
  * False, with nothing changed, if it is not; the time is that of instructions that are not in
@@ -408,7 +408,7 @@ static __always_inline int pg_received(struct followed_task *followed, struct co
 #define PG_MAX_NAME 1024
 #define PG_MIN_ACTIVITY 100 /* track_activity_query_size */
 #define PG_MAX_ACTIVITY (1 << 20)
-#define PG_LOOKS 16 /* statements at whose ends a process looks for its status, until it is believed */
+#define PG_STATUS_TRIES 16 /* statements at whose ends a process tries to find its status, until it is believed */
 
 static __always_inline u64 pg_apart(u64 at, u32 size, u32 field)
 {
@@ -429,13 +429,13 @@ __noinline u32 pg_is_status(u64 at, u32 size)
  * all. */
 static __always_inline u64 pg_status_of(struct followed_task *followed)
 {
-	if (followed->status || followed->status_looked >= PG_LOOKS)
+	if (followed->status || followed->status_tries >= PG_STATUS_TRIES)
 		return followed->status;
 	u32 id = followed->server;
 	struct server *s = bpf_map_lookup_elem(&servers, &id);
 	if (!s || !s->status)
 		return 0;
-	followed->status_looked++;
+	followed->status_tries++;
 	u64 at = user_word(s->status);
 	u32 size = s->status_size, pid = inner_pid(bpf_get_current_task_btf());
 	if (!at || !pid || (u32)user_word(at + PG_STATUS_PID) != pid)
@@ -502,7 +502,7 @@ static __always_inline void pg_ready(struct followed_task *followed, struct conn
 
 #define PG_MIN_TAG (PG_HEADER + 6)  /* bytes of a CommandComplete with the tag BEGIN */
 #define PG_MAX_TAG (PG_HEADER + 40) /* longer than PostgreSQL has one */
-#define PG_TAG_SEEN 12              /* bytes of a tag that are looked at, or of it and the ReadyForQuery behind it */
+#define PG_TAG_SEEN 12              /* bytes of a tag that are parsed, or of it and the ReadyForQuery behind it */
 
 /* A request whose command its text has not shown, by the tag of the CommandComplete that ends there; of a failed WITH,
  * a select. Not static, so that the verifier goes through it once. */

@@ -1,5 +1,5 @@
-/* Statements by query: by the identifier that the server itself gives to all statements of one form. No text is looked
- * at.
+/* Statements by query: by the identifier that the server itself gives to all statements of one form. No text
+ * is read.
  *
  * Each server has as many entries, so that none takes another's. A query takes the first free one of a few that follow
  * from its identifier. One that finds none is in the server's sums alone. User space makes entries free: it writes

@@ -151,71 +151,71 @@ type QueryFlusher struct {
 }
 
 type QueryFollowedTask struct {
-	_                structs.HostLayout
-	Server           uint32
-	Engine           uint8
-	Leader           uint8
-	Adopted          uint8
-	Busy             uint8
-	Current          uint8
-	IsOff            uint8
-	Slept            uint8
-	BlockedClient    uint8
-	Sent             uint8
-	Complete         uint8
-	Tls              uint8
-	InTransaction    uint8
-	Waiting          uint32
-	Shared           uint8
-	LockWait         uint8
-	Locked           uint8
-	ProgramOffCpu    uint8
-	HandledBy        uint8
-	_                [3]byte
-	OffKind          QueryPhase
-	ReadCall         uint8
-	UnreadWakeup     uint8
-	_                [6]byte
-	Socket           uint64
-	SocketInode      uint64
-	TlsSession       uint64
-	TlsReader        uint64
-	TlsBuffer        uint64
-	Mark             uint64
-	Start            uint64
-	OffNs            uint64
-	OffSync          uint64
-	Queued           uint64
-	WaitStart        uint64
-	SocketRuns       uint32
-	LookedSocketRuns uint32
-	LookedCpu        uint64
-	PreemptedAt      uint64
-	PreemptedLast    uint64
-	Preempted        uint64
-	Left             uint64
-	ClockOffset      uint64
-	Arrival          uint64
-	Unseen           uint64
-	Phase            [7]uint64
-	SentAt           uint64
-	SentPhase        [7]uint64
-	Reads            uint64
-	MissedAt         uint64
-	Misses           uint32
-	SocketReads      uint32
-	Wakeups          uint32
-	_                [4]byte
-	Behind           uint64
-	UntilTimed       uint32
-	_                [4]byte
-	AwakeSince       uint64
-	IdleSince        uint64
-	Wakeup           uint64
-	FirstQueued      uint64
-	TakenOver        uint8
-	_                [7]byte
-	Wake             struct {
+	_                 structs.HostLayout
+	Server            uint32
+	Engine            uint8
+	Leader            uint8
+	Adopted           uint8
+	Busy              uint8
+	Current           uint8
+	IsOff             uint8
+	Slept             uint8
+	BlockedClient     uint8
+	Sent              uint8
+	Complete          uint8
+	Tls               uint8
+	InTransaction     uint8
+	Waiting           uint32
+	Shared            uint8
+	LockWait          uint8
+	Locked            uint8
+	ProgramOffCpu     uint8
+	HandledBy         uint8
+	_                 [3]byte
+	OffKind           QueryPhase
+	ReadCall          uint8
+	UnreadWakeup      uint8
+	_                 [6]byte
+	Socket            uint64
+	SocketInode       uint64
+	TlsSession        uint64
+	TlsReader         uint64
+	TlsBuffer         uint64
+	Mark              uint64
+	Start             uint64
+	OffNs             uint64
+	OffSync           uint64
+	Queued            uint64
+	WaitStart         uint64
+	SocketRuns        uint32
+	SampledSocketRuns uint32
+	SampledCpu        uint64
+	PreemptedAt       uint64
+	PreemptedLast     uint64
+	Preempted         uint64
+	Left              uint64
+	ClockOffset       uint64
+	Arrival           uint64
+	Unseen            uint64
+	Phase             [7]uint64
+	SentAt            uint64
+	SentPhase         [7]uint64
+	Reads             uint64
+	MissedAt          uint64
+	Misses            uint32
+	SocketReads       uint32
+	Wakeups           uint32
+	_                 [4]byte
+	Behind            uint64
+	UntilTimed        uint32
+	_                 [4]byte
+	AwakeSince        uint64
+	IdleSince         uint64
+	Wakeup            uint64
+	FirstQueued       uint64
+	TakenOver         uint8
+	_                 [7]byte
+	Wake              struct {
 		_          structs.HostLayout
 		At         uint64
 		Request    uint64
@@ -241,11 +241,11 @@ type QueryFollowedTask struct {
 			Ns    uint64
 		}
 	}
-	Client       QueryConnection
-	Status       uint64
-	StatusLooked uint8
-	_            [7]byte
-	QueryId      uint64
+	Client      QueryConnection
+	Status      uint64
+	StatusTries uint8
+	_           [7]byte
+	QueryId     uint64
 }
 
 type QueryGroupState struct {

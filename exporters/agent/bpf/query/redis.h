@@ -63,7 +63,7 @@ struct redis_state {
 	u8 opener;    /* group of the first command without an answer */
 	u8 replica;   /* what follows is the stream to a replica */
 	u8 pushed;    /* what is sent is push messages alone, which answer nothing */
-	u64 out;      /* user address of what is sent and not yet looked at */
+	u64 out;      /* user address of what is sent and not yet parsed */
 	u64 out_end;
 	u64 elements; /* of the push message at hand, to come */
 };
@@ -592,7 +592,7 @@ static __always_inline void redis_turn(struct followed_task *followed, struct co
 	c->pid = task->pid;
 }
 
-/* What the thread is at, for those who look meanwhile: the commands of the turn's first connection, whose clock is the
+/* What the thread is at, for a reader meanwhile: the commands of the turn's first connection, whose clock is the
  * turn's. Of several groups' each gets its share at the end only, and one that blocks is answered in another turn. */
 static __always_inline void redis_now(struct followed_task *followed, struct connection *c)
 {
@@ -660,7 +660,7 @@ static long redis_push_step(u32 i, struct feed *f)
 	return 0;
 }
 
-#define REDIS_PUSH_LINES 4096 /* that are looked at in one send */
+#define REDIS_PUSH_LINES 4096 /* that are parsed in one send */
 
 /* Commands that wait are not answered by push messages (RESP3); those that are answered in their turn may be, as
  * SUBSCRIBE is. */

@@ -1,5 +1,5 @@
 /* The command of a statement, from its first word, and the second one of BEGIN and START. Nothing else of the text is
- * looked at and nothing of it leaves the kernel. */
+ * parsed and nothing of it leaves the kernel. */
 #ifndef __QUERY_SQL_H__
 #define __QUERY_SQL_H__
 
@@ -34,12 +34,12 @@ enum scan {
 	SCAN_NESTED,  /* in a comment, after /, where they nest */
 	SCAN_VERSION, /* in the number behind the beginning of a comment that is executed */
 	SCAN_WORD,
-	SCAN_CUT, /* at the end of what is looked at, before the word's */
+	SCAN_CUT, /* at the end of what is parsed, before the word's */
 };
 
 /* What classify() must know of a text. */
 enum text {
-	GOES_ON = 1,    /* it is longer than what is looked at */
+	GOES_ON = 1,    /* it is longer than what is parsed */
 	MYSQL_TEXT = 2, /* it is MySQL's or MariaDB's */
 };
 
@@ -184,8 +184,8 @@ static __always_inline void scan_next(struct scanner *s)
 	c->scan_letters = 0;
 	c->scan_depth = 0;
 	c->scan_word = 0;
-	u32 looked = bpf_loop(MAX_BODY + MAX_HEADER, scan_byte, s, 0);
-	s->from += looked - 1; /* at the byte behind the word */
+	u32 steps = bpf_loop(MAX_BODY + MAX_HEADER, scan_byte, s, 0);
+	s->from += steps - 1; /* at the byte behind the word */
 }
 
 /* Command of the text in c->bytes[pos:end], or REPLICATION; OTHER | REQUEST_UNKNOWN if it goes on there and its first

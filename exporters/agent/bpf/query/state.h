@@ -55,7 +55,7 @@ enum conn {
 	CONN_LOST,  /* boundaries are unknown until the server has read everything */
 };
 
-#define MAX_BODY 120             /* bytes of a message body that are looked at */
+#define MAX_BODY 120             /* bytes of a message body that are parsed */
 #define MAX_HEADER 7             /* bytes of a header before it, at the most */
 #define HEAD_OFFSET 0            /* in bytes[]: of a message that comes in parts */
 #define STAGE_OFFSET 256         /* in bytes[]: of the bytes at hand; a power of two, above twice STAGE_BYTES */
@@ -112,15 +112,15 @@ struct connection {
 	u64 socket;      /* TLS: the struct sock, and its inode's number, that this is the state of */
 	u64 inode;
 	u64 start; /* when what is under way began */
-	u32 skip;  /* bytes of the message at hand that are not looked at */
+	u32 skip;  /* bytes of the message at hand that are not parsed */
 	u32 head_len;
 	u32 head_want;
 	u32 body;      /* body length of the message at hand */
 	u64 scan_word; /* of the text being classified; see sql.h */
 	u8 scan_state, scan_letters, scan_depth;
-	u64 in_buf; /* user address of the received bytes not yet looked at */
+	u64 in_buf; /* user address of the received bytes not yet parsed */
 	u32 in_left;
-	u32 staged; /* bytes in bytes[STAGE_OFFSET], stage_at of them looked at */
+	u32 staged; /* bytes in bytes[STAGE_OFFSET], stage_at of them parsed */
 	u32 stage_at;
 	u64 own[PROTOCOL_STATE_BYTES / 8]; /* what its protocol alone needs, see there; zero at the beginning */
 	u8 bytes[2 * STAGE_OFFSET + 8];    /* from HEAD_OFFSET: header and first bytes of a message that comes in parts;
@@ -158,13 +158,13 @@ struct followed_task {
 	u64 tls_buffer;      /* where the read under way will put plain text */
 	u64 mark;            /* every nanosecond before it is in phase[] */
 	u64 start;
-	u64 off_ns;             /* last time off the CPU, not yet in phase[] */
-	u64 off_sync;           /* how much of it was a wait for another thread's sync */
-	u64 queued;             /* the task's run_delay when it left the CPU */
-	u64 wait_start;         /* when the wait that goes on since then began; see switch_out() */
-	u32 socket_runs;        /* runs of programs for the client's socket */
-	u32 looked_socket_runs; /* that and the CPU time when the agent last looked; see count_uncounted() */
-	u64 looked_cpu;
+	u64 off_ns;              /* last time off the CPU, not yet in phase[] */
+	u64 off_sync;            /* how much of it was a wait for another thread's sync */
+	u64 queued;              /* the task's run_delay when it left the CPU */
+	u64 wait_start;          /* when the wait that goes on since then began; see switch_out() */
+	u32 socket_runs;         /* runs of programs for the client's socket */
+	u32 sampled_socket_runs; /* that and the CPU time at the latest snapshot; see count_uncounted() */
+	u64 sampled_cpu;
 	u64 preempted_at;   /* locked: when the program last lost the CPU */
 	u64 preempted_last; /* and for how long */
 	u64 preempted;      /* for how long programs had no CPU, not yet in phase[] */
@@ -195,7 +195,7 @@ struct followed_task {
 	struct syncs syncs;
 	struct connection client; /* of a process that serves one */
 	u64 status;               /* address of its status in the server's shared memory, if believed; see query_id.h */
-	u8 status_looked;         /* how often it was looked for */
+	u8 status_tries;          /* how often a process tried to find it */
 	u64 query_id;             /* of the statement that ends; 0 if that is not known */
 };
 

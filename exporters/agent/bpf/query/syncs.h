@@ -4,7 +4,7 @@
  * it, and a wait for a lock stays one, however many others sync.
  *
  * InnoDB's log has a thread of its own that flushes it, and another one that wakes the sessions (since MySQL 8.0). The
- * sessions look again by themselves every now and then, by futexes with a timeout, so that nobody wakes about half of
+ * sessions check again by themselves every now and then, by futexes with a timeout, so that nobody wakes about half of
  * them. So those futexes are remembered on which a flusher has woken a session, by their pages: a session that sleeps
  * on one waits for that flusher, whoever ends its sleep. */
 #ifndef __QUERY_SYNCS_H__
@@ -124,7 +124,7 @@ static __noinline u64 flushed_between(u32 server, u32 place, u64 from, u64 to)
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_COMMAND 0x7f
 
-/* The page of the futex on which a task sleeps that looks again after a while, or 0. */
+/* The page of the futex on which a task sleeps that checks again after a while, or 0. */
 static __always_inline u64 timed_futex_page(struct pt_regs *regs)
 {
 	u32 what = ARG2(regs) & FUTEX_COMMAND;

@@ -2,7 +2,7 @@
 
 /* Block requests for the collector `trace`: each is reported once, at its end, with who made it, when the driver
  * got it, and where it is on its device; and while the end is under way, which wakes whoever waited for it, the
- * request is noted in trace_completing, where query's task_waking looks.
+ * request is noted in trace_completing, where query's task_waking reads it.
  *
  * A request's end is from block_rq_complete, which comes before its bios' ends and so before the wakes, to
  * block_io_done (Linux 6.5), which comes after, or before that to the ends of the functions around.

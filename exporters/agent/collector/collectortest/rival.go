@@ -15,7 +15,7 @@ import (
 func Rival(t *testing.T, pid int, f func(stop <-chan struct{})) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {
-		testkit.Skip(t, "needs a second CPU, for the client and to look from")
+		testkit.Skip(t, "needs a second CPU, for the client and to read from")
 	}
 	cpu := unix.CPUSet{}
 	cpu.Set(runtime.NumCPU() - 1)

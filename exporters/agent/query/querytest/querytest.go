@@ -102,8 +102,8 @@ func (s Seen) Minus(before Seen) Seen {
 	return d
 }
 
-// Look returns what c reports of the server with this label.
-func Look(t testing.TB, c collector.Collector, server string) Seen {
+// Collect returns what c reports of the server with this label.
+func Collect(t testing.TB, c collector.Collector, server string) Seen {
 	t.Helper()
 	s := Seen{Counts: map[string]uint64{}, Sums: map[string]float64{}, Phases: map[string]map[string]float64{},
 		Reads: map[string]float64{}, Lost: map[string]float64{}}
@@ -143,7 +143,7 @@ func Look(t testing.TB, c collector.Collector, server string) Seen {
 // point where a statement is counted.
 func During(t testing.TB, c collector.Collector, server string, statements uint64, f func()) Seen {
 	t.Helper()
-	before := Look(t, c, server)
+	before := Collect(t, c, server)
 	f()
 	return Since(t, c, server, before, statements)
 }
@@ -153,7 +153,7 @@ func Since(t testing.TB, c collector.Collector, server string, before Seen, stat
 	t.Helper()
 	var got Seen
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		got = Look(t, c, server).Minus(before)
+		got = Collect(t, c, server).Minus(before)
 		if n := got.Total(); n < statements {
 			return fmt.Errorf("%d statements of %d: %v, lost %v", n, statements, got.Counts, got.Lost)
 		}

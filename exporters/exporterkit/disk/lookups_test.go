@@ -15,8 +15,8 @@ import (
 )
 
 // A file system that hangs blocks no caller, is queried only once, and is known again when it answers.
-func TestLookThatHangs(t *testing.T) {
-	var l looks
+func TestLookupThatHangs(t *testing.T) {
+	var l lookups
 	gate := make(chan struct{})
 	calls := make(chan string, 10)
 	hangs := func() (string, error) { calls <- "x"; <-gate; return "sda", nil }
@@ -36,7 +36,7 @@ func TestLookThatHangs(t *testing.T) {
 		}
 	}
 	if len(calls) > 0 {
-		t.Error("looked at again while it hangs")
+		t.Error("looked up again while it hangs")
 	}
 	if disk, err := l.wait("fine", func() (string, error) { return "sdb", nil }); disk != "sdb" || err != nil {
 		t.Errorf("another path gives %q, %v", disk, err)
@@ -48,20 +48,20 @@ func TestLookThatHangs(t *testing.T) {
 		}
 		return nil
 	})
-	// What is known is kept while a later look hangs.
+	// What is known is kept while a later lookup hangs.
 	l.mu.Lock()
 	l.known["hangs"].ended, l.known["hangs"].requested = time.Time{}, time.Time{}
 	l.mu.Unlock()
 	gate = make(chan struct{})
 	defer close(gate)
 	if disk, err := l.get("hangs", hangs); disk != "sda" || err != nil {
-		t.Errorf("while it is looked at again: %q, %v", disk, err)
+		t.Errorf("while it is looked up again: %q, %v", disk, err)
 	}
 }
 
 // However many paths hang, the threads they hold are bounded.
-func TestLooksAreBounded(t *testing.T) {
-	var l looks
+func TestLookupsAreBounded(t *testing.T) {
+	var l lookups
 	gate := make(chan struct{})
 	defer close(gate)
 	for i := range 3 * maxRemembered / 2 {
@@ -70,13 +70,13 @@ func TestLooksAreBounded(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.underWay != maxUnderWay || len(l.known) > maxRemembered || len(l.queue) > maxRemembered {
-		t.Errorf("%d looks under way, %d wait, %d paths remembered", l.underWay, len(l.queue), len(l.known))
+		t.Errorf("%d lookups under way, %d wait, %d paths remembered", l.underWay, len(l.queue), len(l.known))
 	}
 }
 
-// Many paths that answer are all known soon, though only some are looked at a time.
-func TestManyLooks(t *testing.T) {
-	var l looks
+// Many paths that answer are all known soon, though only some are looked up at a time.
+func TestManyLookups(t *testing.T) {
+	var l lookups
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 		var missing error
 		for i := range 100 * maxUnderWay {

@@ -9,51 +9,51 @@ import (
 	"github.com/plumbline/plumbline/exporters/exporterkit/label"
 )
 
-// ErrPending is the error of a look that began a moment ago.
-var ErrPending = errors.New("not looked at yet")
+// ErrPending is the error of a lookup that began a moment ago.
+var ErrPending = errors.New("not looked up yet")
 
-// ErrHangs is the error of a look that does not return: the file system may be without its server.
+// ErrHangs is the error of a lookup that does not return: the file system may be without its server.
 var ErrHangs = errors.New("the file system does not answer")
 
 const (
-	// timeout is how long a look is pending before it counts as hanging.
+	// timeout is how long a lookup is pending before it counts as hanging.
 	timeout = time.Second
-	// maxUnderWay bounds the looks under way, each of which may hold a thread for ever.
+	// maxUnderWay bounds the lookups under way, each of which may hold a thread for ever.
 	maxUnderWay = 16
 	// maxRemembered bounds the paths that are remembered.
 	maxRemembered = 20000
-	// retryAfter and renewAfter are how soon a look that failed, or found something, is repeated.
+	// retryAfter and renewAfter are how soon a lookup that failed, or found something, is repeated.
 	retryAfter = 10 * time.Second
 	renewAfter = 5 * time.Minute
 )
 
-// looks takes looks at file systems in the background, one at a time for each key, and remembers
+// lookups makes lookups on file systems in the background, one at a time for each key, and remembers
 // what they found. The zero value is ready.
-type looks struct {
+type lookups struct {
 	mu       sync.Mutex
-	known    map[string]*look
+	known    map[string]*lookup
 	underWay int
-	queue    []func()  // looks that wait for others to return
+	queue    []func()  // lookups that wait for others to return
 	forgot   time.Time // when room was made last
 }
 
-// look is what is known of one key.
-type look struct {
-	requested time.Time     // when the look under way was requested
+// lookup is what is known of one key.
+type lookup struct {
+	requested time.Time     // when the lookup under way was requested
 	returned  chan struct{} // closed when it returns; nil if none is under way
 	ended     time.Time     // of the last one that returned
 	result    string
 	err       error
 }
 
-// get returns what is known. It starts a look if nothing is known or the result is old.
-func (l *looks) get(key string, call func() (string, error)) (string, error) {
+// get returns what is known. It starts a lookup if nothing is known or the result is old.
+func (l *lookups) get(key string, call func() (string, error)) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.known[key]
 	if k == nil {
 		if l.known == nil {
-			l.known = map[string]*look{}
+			l.known = map[string]*lookup{}
 		}
 		if len(l.known) >= maxRemembered && time.Since(l.forgot) >= retryAfter {
 			l.forget()
@@ -61,7 +61,7 @@ func (l *looks) get(key string, call func() (string, error)) (string, error) {
 		if len(l.known) >= maxRemembered {
 			return "", fmt.Errorf("%s: %w", label.Value(key), ErrHangs)
 		}
-		k = &look{err: ErrPending}
+		k = &lookup{err: ErrPending}
 		l.known[key] = k
 	}
 	age := retryAfter
@@ -70,7 +70,7 @@ func (l *looks) get(key string, call func() (string, error)) (string, error) {
 	}
 	if k.returned == nil && time.Since(k.ended) >= age {
 		k.requested, k.returned = time.Now(), make(chan struct{})
-		l.queue = append(l.queue, func() { l.take(k, call) })
+		l.queue = append(l.queue, func() { l.do(k, call) })
 		if l.underWay < maxUnderWay {
 			l.underWay++
 			go l.work()
@@ -82,8 +82,8 @@ func (l *looks) get(key string, call func() (string, error)) (string, error) {
 	return k.result, k.err
 }
 
-// wait is get, but waits for a first look.
-func (l *looks) wait(key string, call func() (string, error)) (string, error) {
+// wait is get, but waits for a first lookup.
+func (l *lookups) wait(key string, call func() (string, error)) (string, error) {
 	result, err := l.get(key, call)
 	if !errors.Is(err, ErrPending) {
 		return result, err
@@ -103,8 +103,8 @@ func (l *looks) wait(key string, call func() (string, error)) (string, error) {
 	return l.get(key, call)
 }
 
-// work takes looks until none is left.
-func (l *looks) work() {
+// work makes lookups until none is left.
+func (l *lookups) work() {
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
@@ -119,8 +119,8 @@ func (l *looks) work() {
 	}
 }
 
-// take takes one look.
-func (l *looks) take(k *look, call func() (string, error)) {
+// do makes one lookup.
+func (l *lookups) do(k *lookup, call func() (string, error)) {
 	result, err := call()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *looks) take(k *look, call func() (string, error)) {
 }
 
 // forget makes room: a path that is still in use is looked up again.
-func (l *looks) forget() {
+func (l *lookups) forget() {
 	l.forgot = time.Now()
 	for key, k := range l.known {
 		if k.returned == nil {

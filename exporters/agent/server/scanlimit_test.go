@@ -36,9 +36,9 @@ func inGroup(t *testing.T, root string, pid int, user, cgroup string, hung bool)
 	return Candidate{ID{pid, uint64(1000 + pid)}, PostgreSQL}
 }
 
-// However many processes of a neighbour hang while they are looked at, others are looked at meanwhile: whatever users
+// However many processes of a neighbour hang while they are scanned, others are scanned meanwhile: whatever users
 // he has in his container, whatever cgroups within it, and whatever cgroups a user makes that has one user only.
-func TestLooksOfOthers(t *testing.T) {
+func TestScansOfOthers(t *testing.T) {
 	const container = "/system.slice/docker-"
 	number := strings.Repeat("ab", 32)
 	for name, neighbour := range map[string]func(n int) (user, cgroup string){
@@ -52,26 +52,26 @@ func TestLooksOfOthers(t *testing.T) {
 			root := t.TempDir()
 			// Nothing is given up: what hangs does so for as long as the test lasts.
 			s := NewScanner(root, untrusted.NewCalls(time.Hour, 8*untrusted.DefaultHanging))
-			s.looks = untrusted.NewCalls(20*time.Millisecond, parallel)
-			look := s.Looker()
+			s.limit = untrusted.NewCalls(20*time.Millisecond, parallel)
+			scan := s.ScanFunc()
 			for n := range 2 * parallel {
 				user, cgroup := neighbour(n)
 				c := inGroup(t, root, 100+n, user, cgroup, true)
-				go look(c) //nolint:errcheck // it hangs
+				go scan(c) //nolint:errcheck // it hangs
 			}
 			victim := inGroup(t, root, 7, "26", "/system.slice/postgresql.service", false)
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				user, _ := neighbour(0)
-				over, err := s.looks.Enter(untrusted.Owner{User: user, Group: newProcess(root, 100).group()}, "look")
+				over, err := s.limit.Enter(untrusted.Owner{User: user, Group: newProcess(root, 100).group()}, "scan")
 				if err != nil {
 					return nil
 				}
 				over()
-				return errors.New("the neighbour's looks are not as many as may be")
+				return errors.New("the neighbour's scans are not as many as may be")
 			})
 			answered := make(chan error, 1)
 			go func() {
-				found, err := look(victim)
+				found, err := scan(victim)
 				if err == nil && (found == nil || len(found.Ports) != 1) {
 					err = fmt.Errorf("found %+v", found)
 				}
@@ -83,34 +83,34 @@ func TestLooksOfOthers(t *testing.T) {
 					t.Error(err)
 				}
 			case <-time.After(testkit.DefaultTimeout):
-				t.Error("the neighbour's looks hold up another's")
+				t.Error("the neighbour's scans hold up another's")
 			}
 		})
 	}
 }
 
-// A look for which its owner has no room is left for another time, and reported.
-func TestLookIsLeft(t *testing.T) {
+// A scan for which its owner has no room is left for another time, and reported.
+func TestScanIsLeft(t *testing.T) {
 	root := t.TempDir()
 	s := NewScanner(root, untrusted.NewCalls(time.Hour, 8*untrusted.DefaultHanging))
-	s.looks = untrusted.NewCalls(20*time.Millisecond, parallel)
+	s.limit = untrusted.NewCalls(20*time.Millisecond, parallel)
 	owner := untrusted.Owner{}
 	c := inGroup(t, root, 7, "26", "/system.slice/postgresql.service", false)
 	p := newProcess(root, 7)
 	owner.User, owner.Group = "26", p.group()
 	var over []func()
 	for range parallel / 8 {
-		end, err := s.looks.Enter(owner, "look")
+		end, err := s.limit.Enter(owner, "scan")
 		if err != nil {
 			t.Fatal(err)
 		}
 		over = append(over, end)
 	}
-	if found, err := s.Looker()(c); found != nil || !untrusted.Unanswered(err) {
+	if found, err := s.ScanFunc()(c); found != nil || !untrusted.Unanswered(err) {
 		t.Errorf("without room: %+v, %v", found, err)
 	}
 	over[0]()
-	if found, err := s.Looker()(c); found == nil || err != nil {
+	if found, err := s.ScanFunc()(c); found == nil || err != nil {
 		t.Errorf("with room: %+v, %v", found, err)
 	}
 }
