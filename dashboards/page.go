@@ -98,7 +98,7 @@ var ofListedUse = regexp.MustCompile(`\$(volume|device|listed_server)"`)
 type query struct{ expr, legend string }
 
 // nowWindow is the window of what is called "now": the shortest one that has four samples where
-// scrapes come every 30 s. It does not grow when a longer time is looked at, as Grafana's own would.
+// scrapes come every 30 s. It does not grow when a longer time is shown, as Grafana's own would.
 const nowWindow = "2m"
 
 // view is a kind of panel.

@@ -19,17 +19,17 @@ import (
 	"github.com/plumbline/plumbline/loadgen/matrix"
 )
 
-// lookout calls look before the matrix' run of a number, from 1, and keeps what else is logged.
-type lookout struct {
+// runLog calls began before the matrix' run of a number, from 1, and keeps what else is logged.
+type runLog struct {
 	slog.Handler
-	runs int
-	look func(run int)
+	runs  int
+	began func(run int)
 }
 
-func (l *lookout) Handle(ctx context.Context, r slog.Record) error {
+func (l *runLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "running" {
 		l.runs++
-		l.look(l.runs)
+		l.began(l.runs)
 	}
 	return l.Handler.Handle(ctx, r)
 }
@@ -60,7 +60,7 @@ func TestMatrixPartial(t *testing.T) {
 	}
 	text := slog.NewTextHandler(log, nil)
 	seen := 0
-	r.Log = slog.New(&lookout{text, 0, func(run int) {
+	r.Log = slog.New(&runLog{text, 0, func(run int) {
 		seen = run
 		there(out, "none")
 		there(partial, []string{"none", "1 of 2"}[run-1])
@@ -75,7 +75,7 @@ func TestMatrixPartial(t *testing.T) {
 
 	// Interrupted, the whole one stays.
 	ctx, cancel := context.WithCancel(t.Context())
-	r.Log = slog.New(&lookout{text, 0, func(run int) {
+	r.Log = slog.New(&runLog{text, 0, func(run int) {
 		if run == 2 {
 			cancel()
 		}
@@ -98,7 +98,7 @@ func TestMatrixPartial(t *testing.T) {
 			}
 		}
 		log.Reset()
-		r.Log = slog.New(&lookout{text, 0, func(run int) { there(partial, []string{"none", "1 of 2"}[run-1]) }})
+		r.Log = slog.New(&runLog{text, 0, func(run int) { there(partial, []string{"none", "1 of 2"}[run-1]) }})
 		if err := runMatrix(t.Context(), r, "wal", targets, out, ""); err == nil || !strings.Contains(err.Error(), "2 of 2 runs failed") {
 			t.Errorf("it gave %v", err)
 		}
@@ -128,7 +128,7 @@ func TestMatrixWithoutRoomForAPartial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.Log = slog.New(&lookout{slog.NewTextHandler(log, nil), 0, func(run int) {
+	r.Log = slog.New(&runLog{slog.NewTextHandler(log, nil), 0, func(run int) {
 		if want := []string{"none", "1 of 2"}[run-1]; rows(out) != want {
 			t.Errorf("before run %d it has %s, want %s", run, rows(out), want)
 		}
@@ -155,7 +155,7 @@ func TestMatrixQueriesOnce(t *testing.T) {
 	}
 	r, targets, log := failing(t)
 	r.Prometheus = promv1.NewAPI(client)
-	r.Log = slog.New(&lookout{slog.NewTextHandler(log, nil), 0, func(run int) {
+	r.Log = slog.New(&runLog{slog.NewTextHandler(log, nil), 0, func(run int) {
 		if run == 1 {
 			before.Store(requests.Load())
 		}

@@ -205,7 +205,7 @@ func TestNoCrossCompiler(t *testing.T) {
 	}
 }
 
-// TestCross looks at what was built for arm64: it needs nothing of the system, and an emulator runs it.
+// TestCross checks what was built for arm64: it needs nothing of the system, and an emulator runs it.
 func TestCross(t *testing.T) {
 	program := testkit.Tool(t, "arm64/ebpf_exporter")
 	f, err := elf.Open(program)

@@ -56,7 +56,7 @@ func TestNothingOwedWhileUp(t *testing.T) {
 
 func TestPhases(t *testing.T) {
 	s := newSupervisor(0)
-	s.Warmup = time.Hour // however late this test gets to look
+	s.Warmup = time.Hour // however late this test gets to check
 	s.Up()
 	if p := s.Load.Phase(); p != metrics.Warmup {
 		t.Errorf("phase %s right after the start", p)

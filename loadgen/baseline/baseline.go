@@ -212,8 +212,8 @@ func (r *run) measure(ctx context.Context, config Config) (err error) {
 }
 
 // waitPrecise returns true when the run has been long enough, false when ctx ends before. It cuts
-// the run in slices, and calls look, also when it is the last time.
-func waitPrecise(ctx context.Context, load *metrics.Load, config Config, hours *sliced, look func(time.Time)) bool {
+// the run in slices, and calls check, also when it is the last time.
+func waitPrecise(ctx context.Context, load *metrics.Load, config Config, hours *sliced, check func(time.Time)) bool {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -227,7 +227,7 @@ func waitPrecise(ctx context.Context, load *metrics.Load, config Config, hours *
 			if hours.began.IsZero() {
 				hours.began = now
 			}
-			look(now)
+			check(now)
 			hours.add(now, false, func() stats.Distribution { return load.Tally().Response })
 			if now.Sub(hours.began) >= config.Least && precise(load.Tally(), config.Precision) {
 				return true

@@ -59,7 +59,7 @@ type pieces struct {
 }
 
 // add takes the run's response times at now, and keeps a piece whenever an interval is over. One that was
-// looked at late has what came later, too, and the next is shorter.
+// added late has what came later, too, and the next is shorter.
 func (p *pieces) add(now time.Time, response func() stats.Distribution, expected func(time.Time) bool) {
 	if p.began.IsZero() {
 		p.began, p.next = now, now.Add(Interval)

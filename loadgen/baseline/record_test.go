@@ -11,7 +11,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// A run that is looked at five times a second is cut every ten seconds, also after a look that came late;
+// A run that is read five times a second is cut every ten seconds, also after a read that came late;
 // intervals without a transaction, and one that is not over, are not kept.
 func TestPieces(t *testing.T) {
 	began := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
@@ -28,7 +28,7 @@ func TestPieces(t *testing.T) {
 			all.Observe(time.Duration(second/10+1) * time.Millisecond)
 		}
 		if second >= 75 && second < 87 {
-			continue // nobody looks
+			continue // nobody reads it
 		}
 		p.add(now, all.Clone, expects([]Window{window}))
 	}

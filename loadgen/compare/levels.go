@@ -9,7 +9,7 @@ import (
 	"github.com/plumbline/plumbline/loadgen/stats"
 )
 
-// Levels is one result, each of its series as the one value that comparisons rest on: for what looks at
+// Levels is one result, each of its series as the one value that comparisons rest on: for what reads
 // many results.
 type Levels struct {
 	Kind   string

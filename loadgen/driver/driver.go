@@ -173,7 +173,7 @@ func (d *Driver) Run(ctx context.Context) {
 		workers.Go(func() { d.work(working, i) })
 	}
 	watching, stopWatching := context.WithCancel(ctx)
-	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }, p.look) })
+	watch.Go(func() { d.own.watch(watching, d.log, func() int { return len(d.queue) }, p.check) })
 
 	end := func() { d.ended.Store(true) }
 	context.AfterFunc(ctx, end) // at once: dispatch may be asleep

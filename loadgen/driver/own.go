@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// window is how far back saturation looks, in steps of one second.
+	// window is how far back saturation is judged, in steps of one second.
 	window = 10
 	// slack is the delay of a transaction from which it counts as held up.
 	slack = 5 * time.Millisecond
@@ -153,7 +153,7 @@ func (o *ownMetrics) waited(wait time.Duration) {
 type reading struct{ due, lagged, held uint64 }
 
 // watch judges saturation once a second until ctx ends.
-func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func() int, look func(time.Time)) {
+func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func() int, check func(time.Time)) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var ring [window]reading
@@ -168,7 +168,7 @@ func (o *ownMetrics) watch(ctx context.Context, log *slog.Logger, waiting func()
 		ring[i%window] = now
 		o.queue.Set(float64(waiting()))
 		o.outages.tick(time.Now())
-		look(time.Now())
+		check(time.Now())
 		generator, connections := judge(then, now)
 		o.report(log, 1, generator, o.generator, "the driver cannot keep its schedule: too little CPU; response times include its delay")
 		o.report(log, 2, connections, o.connections, "transactions wait for a free connection")

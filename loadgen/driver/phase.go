@@ -28,8 +28,8 @@ func (p *phases) set(own metrics.Phase) {
 	p.load.SetPhase(own)
 }
 
-// look updates whether the load is down.
-func (p *phases) look(now time.Time) {
+// check updates whether the load is down.
+func (p *phases) check(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	down := p.outages.down(now)

@@ -17,7 +17,7 @@ const (
 )
 
 // schedule gives the intended starts, each as an offset from the start of the run. It never
-// looks at a clock: that the last transaction was slow moves none of the next.
+// reads a clock: that the last transaction was slow moves none of the next.
 type schedule struct {
 	arrivals Arrivals
 	rate     float64

@@ -49,7 +49,7 @@ func tables(scale int) []table {
 
 // makeTables makes and fills the tables of all profiles unless a table that is made last shows that they are complete.
 // Larger ones will do; to smaller ones rows are added. What was begun and interrupted goes on where it was: keys are
-// filled in their order. Filling takes as long as it takes; within bounds the look before it.
+// filled in their order. Filling takes as long as it takes; within bounds the check before it.
 func makeTables(ctx context.Context, c conn, scale int, within time.Duration, filled prometheus.Gauge, log *slog.Logger) error {
 	if ready, err := tablesReady(ctx, c, scale, within); err != nil || ready {
 		if ready {

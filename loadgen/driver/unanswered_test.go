@@ -78,7 +78,7 @@ func TestUnansweredInAStall(t *testing.T) {
 			r.await(t, "100 more that are due", func(m metrics.Tally) bool { return m.Offered >= offered+100 })
 			second := time.Now()
 			if after := u.age(second); after != before+second.Sub(first) {
-				t.Errorf("%v after the first look the oldest is %v old, %v older", second.Sub(first), after, after-before)
+				t.Errorf("%v after the first read the oldest is %v old, %v older", second.Sub(first), after, after-before)
 			}
 			if n := server.Answered(); n > held+uint64(config.Connections) {
 				t.Fatalf("the server answered %d during the stall", n-held)

@@ -1,4 +1,4 @@
-// Package export writes results in the formats of tools that look at many of them.
+// Package export writes results in the formats of tools that read many of them.
 package export
 
 import (

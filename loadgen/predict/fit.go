@@ -17,7 +17,7 @@ const (
 	usualPart, unusual = 0.1, 0.002
 	// nearlyAll of a kind's statements flush: all do.
 	nearlyAll = 0.7
-	// turns is how many statements a fit simulates, tries how often it looks how many flushes that takes.
+	// turns is how many statements a fit simulates, tries how often it checks how many flushes that takes.
 	turns, tries = 8_000, 4
 	// ownError is how wrong the phases' time of a statement that no storage has may be, storageError a simulated time
 	// in storage that is taken from a measured duration: the two ways to know the same are weighed by them.

@@ -93,13 +93,13 @@ func (s scatter) interval(expected, model float64, windows int) (low, high float
 // apart is whether volumes are much apart.
 func apart(means []float64) bool { return slices.Max(means)-slices.Min(means) > math.Log(muchApart) }
 
-// ofVolumes notes whose volumes were looked at, on how many the class was measured at like load, and whether these
+// ofVolumes notes whose volumes were read, on how many the class was measured at like load, and whether these
 // differ much.
 func (p *Prediction) ofVolumes(c Class, volumes []volume, spread []map[float64]scatter) {
 	class := label.Value(c.Name)
 	if c.Volumes > 0 {
-		looked := len(byVolume(c.Windows))
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d volumes of class %s were looked at, those with the nearest load", looked, c.Volumes, class))
+		read := len(byVolume(c.Windows))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d volumes of class %s were read, those with the nearest load", read, c.Volumes, class))
 	}
 	if len(c.Pooled) > 1 {
 		names := make([]string, len(c.Pooled))

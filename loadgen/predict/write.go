@@ -36,7 +36,7 @@ func (p *Prediction) notes(in *Input, f *fitted, there flow) {
 		p.Notes = append(p.Notes, "as many reads reach storage there as do here")
 	}
 	if w.Cores == 0 {
-		p.Notes = append(p.Notes, "whether the CPUs suffice was not looked at: how many there are is not known")
+		p.Notes = append(p.Notes, "whether the CPUs suffice was not checked: how many there are is not known")
 	}
 	for i, t := range f.totals {
 		if f.held[i] || f.unread(there, i) {

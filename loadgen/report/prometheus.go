@@ -21,7 +21,7 @@ const (
 	mostPoints = 1000
 	// leastStep between two points.
 	leastStep = 5 * time.Second
-	// alertStep is the longest between two looks at alerts: rules are evaluated once a minute.
+	// alertStep is the longest between two reads of alerts: rules are evaluated once a minute.
 	alertStep = time.Minute
 	// queryPoints are queried at once; Prometheus itself allows 11,000.
 	queryPoints = 10_000

@@ -28,7 +28,7 @@ type Report struct {
 	Compared    string   // name of the other run, if there is one
 	// local is the control's storage class; empty without one.
 	local string
-	// Sections are looks in words and bars, which stand first.
+	// Sections are what was found, in words and bars, which stand first.
 	Sections []Section
 	// coarse is by how much the samples' interval is longer than the plan's.
 	coarse time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// Section is a look at one time, in words and bars.
+// Section is what was found at one time, in words and bars.
 type Section struct {
 	Title    string
 	Findings []Finding

@@ -13,7 +13,7 @@ import (
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
-// A page of looks has their words, escaped, and bars that are filled and to one scale; and nothing of a soak.
+// A page of sections has their words, escaped, and bars that are filled and to one scale; and nothing of a soak.
 func TestSections(t *testing.T) {
 	r := &Report{Title: "A demo", Began: whytest.End.Add(-time.Minute), Last: whytest.End, Done: 1}
 	broken := whytest.Healthy()
@@ -66,6 +66,6 @@ func TestSections(t *testing.T) {
 		}
 	}
 	if len(bars) != 4 || full != 2 {
-		t.Errorf("%d bars, of which %d are full; want a commit's and a write's of both looks, and the longest of each kind full", len(bars), full)
+		t.Errorf("%d bars, of which %d are full; want a commit's and a write's of both sections, and the longest of each kind full", len(bars), full)
 	}
 }

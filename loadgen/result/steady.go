@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	steadySample = time.Second // between two looks at the rate
-	steadyLooks  = 6           // that are judged together
-	steadyTrend  = 0.1         // of the rate, between the first and the second half of them
+	steadyInterval = time.Second // between two samples of the rate
+	steadySamples  = 6           // that are judged together
+	steadyTrend    = 0.1         // of the rate, between the first and the second half of them
 )
 
-// steadiness watches a load's rate: it is steady when the second half of the last looks is within a
+// steadiness watches a load's rate: it is steady when the second half of the last samples is within a
 // tenth of the first half, and not below what noise of that many events explains.
 type steadiness struct {
 	at    time.Time
@@ -27,21 +27,21 @@ func (s *steadiness) steady(now time.Time, completed uint64) bool {
 		return false
 	}
 	passed := now.Sub(s.at)
-	if passed < steadySample {
+	if passed < steadyInterval {
 		return false
 	}
 	s.rates = append(s.rates, float64(completed-s.count)/passed.Seconds())
 	s.at, s.count = now, completed
-	if len(s.rates) < steadyLooks {
+	if len(s.rates) < steadySamples {
 		return false
 	}
-	last := s.rates[len(s.rates)-steadyLooks:]
-	first, second := mean(last[:steadyLooks/2]), mean(last[steadyLooks/2:])
+	last := s.rates[len(s.rates)-steadySamples:]
+	first, second := mean(last[:steadySamples/2]), mean(last[steadySamples/2:])
 	if first <= 0 || second <= 0 {
 		return false
 	}
 	// Of n random events the count varies by the root of n.
-	noise := 2 * math.Sqrt(1/(first*steadyLooks/2)+1/(second*steadyLooks/2))
+	noise := 2 * math.Sqrt(1/(first*steadySamples/2)+1/(second*steadySamples/2))
 	s.was = math.Abs(second/first-1) <= math.Max(steadyTrend, noise)
 	return s.was
 }

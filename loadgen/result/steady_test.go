@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestSteady feeds rates, a look a second, and checks when they are called steady.
+// TestSteady feeds rates, a sample a second, and checks when they are called steady.
 func TestSteady(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate   func(second int) float64

@@ -109,7 +109,7 @@ func ReadEvery(folder string, every time.Duration) (*Data, error) {
 		}
 		*d = before // a day has just ended, and its file has another name
 	}
-	return nil, fmt.Errorf("%s: its files have other names at each look", folder)
+	return nil, fmt.Errorf("%s: its files have other names at each read", folder)
 }
 
 // readState reads all but the samples.

@@ -9,7 +9,7 @@ import (
 )
 
 // checkProgram refuses a Linux program or library that an image for an architecture could not run: one of another
-// architecture, or one that is not static and whose loader is not among the image's files. Other files are not looked
+// architecture, or one that is not static and whose loader is not among the image's files. Other files are not checked
 // into.
 func checkProgram(content []byte, arch string, files map[string]string) error {
 	f, err := elf.NewFile(bytes.NewReader(content))

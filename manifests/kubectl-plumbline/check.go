@@ -136,19 +136,19 @@ func (c *cluster) check(ctx context.Context, w io.Writer) error {
 			unfit = append(unfit, fmt.Sprintf("%d nodes", n))
 		}
 	}
-	for _, look := range []struct {
+	for _, check := range []struct {
 		name string
 		do   func(context.Context) (string, bool, error)
 	}{{"Kubernetes", c.checkVersion}, {"Prometheus operator", c.checkOperator}, {"Storage classes", c.checkClasses}} {
-		text, ok, err := look.do(ctx)
+		text, ok, err := check.do(ctx)
 		switch {
 		case refused(err):
 			// Neither a storage class nor the operator makes a cluster unfit, and every user may read the version.
-			text = fmt.Sprintf("%s: not known: %s", look.name, words.Line(err))
+			text = fmt.Sprintf("%s: not known: %s", check.name, words.Line(err))
 		case err != nil:
 			return err
 		case !ok:
-			unfit = append(unfit, look.name)
+			unfit = append(unfit, check.name)
 		}
 		fmt.Fprintln(w, text)
 	}

@@ -40,8 +40,8 @@ type cluster struct {
 	// why.
 	chosen string
 	notes  io.Writer
-	// looked, if there is one, gets a measurement after each look at the exporters.
-	looked func(*try.Measurement)
+	// scraped, if there is one, gets a measurement after each scrape of the exporters.
+	scraped func(*try.Measurement)
 }
 
 func newCluster(config *rest.Config, o options) (*cluster, error) {

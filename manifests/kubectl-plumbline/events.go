@@ -28,7 +28,7 @@ func writeEvents(args []string) {
 	app.Flags.Flag("prometheus-url", "Prometheus' address, or that of what has its series and the rules'.").Required().StringVar(&o.url)
 	app.Flags.Flag("cluster", "Value of the label cluster of this cluster's series, where Prometheus has several clusters'.").IsSetByUser(&o.clusterNamed).StringVar(&o.cluster)
 	app.Flags.Flag("kubeconfig", "Kubeconfig file; without one the pod's own service account is used.").StringVar(&o.kubeconfig)
-	interval := app.Flags.Flag("interval", "Time between two looks at the verdicts.").Default("30s").Duration()
+	interval := app.Flags.Flag("interval", "Time between two reads of the verdicts.").Default("30s").Duration()
 	log := app.Parse(args)
 	if err := func() error {
 		if *interval < time.Second {

@@ -146,7 +146,7 @@ func (c *cluster) liveTry(ctx context.Context, p place) (m *try.Measurement, err
 	c.notes = notes
 	shown := c.show(ctx, func(ctx context.Context, views chan<- live.View) {
 		next := time.Time{}
-		c.looked = func(m *try.Measurement) {
+		c.scraped = func(m *try.Measurement) {
 			began := time.Now()
 			if began.Before(next) {
 				return
@@ -161,7 +161,7 @@ func (c *cluster) liveTry(ctx context.Context, p place) (m *try.Measurement, err
 		}
 		m, err = c.measure(ctx, c.o.try, p)
 	})
-	c.notes, c.looked = before, nil
+	c.notes, c.scraped = before, nil
 	for _, line := range notes.lines() {
 		c.note("%s", line)
 	}

@@ -41,7 +41,7 @@ var program = func() string {
 // queryTimeout is how long an answer may take: Prometheus gives up a query after two minutes.
 const queryTimeout = 5 * time.Minute
 
-// defaultWindows is how many windows a prediction looks at.
+// defaultWindows is how many windows a prediction reads.
 const defaultWindows = 12
 
 // options is the command line.
@@ -119,9 +119,9 @@ func main() {
 	predictCommand.Arg("target", "CLAIM, pod/POD, volume/VOLUME, server/SERVER or class/STORAGECLASS: of one database server.").Required().StringVar(&o.target)
 	predictCommand.Flag("to", "The other storage class.").StringVar(&o.predict.Class)
 	predictCommand.Flag("to-replicas", "The other number of replicas, of the storage backend that the server is on.").IntVar(&o.predict.Replicas)
-	predictCommand.Flag("windows", "How many windows are looked at, up to now; each as long as --window.").Default(strconv.Itoa(defaultWindows)).IntVar(&o.predict.Windows)
+	predictCommand.Flag("windows", "How many windows are read, up to now; each as long as --window.").Default(strconv.Itoa(defaultWindows)).IntVar(&o.predict.Windows)
 	predictCommand.Flag("clients", "How many sessions work at the same time, each waiting for its answer; 0: not known, statements come at the rate at which they come now.").IntVar(&o.predict.Clients)
-	predictCommand.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not looked at.").Float64Var(&o.predict.Cores)
+	predictCommand.Flag("cpus", "How many CPUs the server may use; 0: not known, and whether they suffice is not checked.").Float64Var(&o.predict.Cores)
 	predictCommand.Flag("think", "Shape of the times from an answer to the next statement, with --clients: exponential or constant.").Default("").EnumVar(&o.think, "", string(predict.Exponential), string(predict.Constant))
 	predictCommand.Flag("think-time", "Mean time from a session's answer to its next statement of a kind that waits for storage; 0: what the rate of --clients leaves.").DurationVar(&o.predict.ThinkTime)
 	predictCommand.Flag("same-cache", "As many reads reach storage there as do here: as much memory, and no cache of the storage's own.").BoolVar(&o.predict.SameCache)

@@ -51,7 +51,7 @@ type (
 		targetArguments
 		To         string  `json:"to,omitempty" jsonschema:"The other storage class; either this or toReplicas."`
 		ToReplicas int     `json:"toReplicas,omitempty" jsonschema:"The other number of replicas, of the storage backend that the server is on."`
-		Windows    int     `json:"windows,omitempty" jsonschema:"How many windows are looked at, up to now; 12 if absent."`
+		Windows    int     `json:"windows,omitempty" jsonschema:"How many windows are read, up to now; 12 if absent."`
 		Clients    int     `json:"clients,omitempty" jsonschema:"How many sessions work at the same time, each waiting for its answer; 0 if that is not known."`
 		CPUs       float64 `json:"cpus,omitempty" jsonschema:"How many CPUs the server may use; 0 if that is not known."`
 		Think      string  `json:"think,omitempty" jsonschema:"Shape of the times from an answer to the next statement, with clients: exponential or constant."`

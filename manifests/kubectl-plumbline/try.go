@@ -136,7 +136,7 @@ func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measureme
 	began := c.now()
 	c.note("Loading the programs that measure.")
 	err = try.Host(ctx, o.programs, func(ctx context.Context, exporters []try.Exporter) error {
-		return c.look(ctx, m, exporters, nil, began)
+		return c.measureAll(ctx, m, exporters, nil, began)
 	})
 	if err != nil {
 		return nil, err
@@ -144,13 +144,13 @@ func (c *cluster) measureHost(ctx context.Context, o tryOptions) (*try.Measureme
 	return m, nil
 }
 
-// look measures, and shows how far that is.
-func (c *cluster) look(ctx context.Context, m *try.Measurement, exporters []try.Exporter, claims []why.Subject, began time.Time) error {
+// measureAll measures, and shows how far that is.
+func (c *cluster) measureAll(ctx context.Context, m *try.Measurement, exporters []try.Exporter, claims []why.Subject, began time.Time) error {
 	of := c.o.try.span
 	c.note("Measuring for %v, after %.1f s; an interrupt ends it sooner.", of, c.now().Sub(began).Seconds())
 	progress := func(evaluated bool) {
-		if c.looked != nil && m.Window() > 0 {
-			c.looked(m)
+		if c.scraped != nil && m.Window() > 0 {
+			c.scraped(m)
 			return
 		}
 		if !evaluated || m.Window() >= of || c.notes == nil {

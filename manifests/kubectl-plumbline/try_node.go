@@ -35,8 +35,8 @@ var jobTemplate = template.Must(template.New("job").Parse(jobText))
 const (
 	// beginning is how long the programs may take to begin on a node, with their images.
 	beginning = 2 * time.Minute
-	// looking is how often their pod is looked at.
-	looking = time.Second
+	// pollInterval is how often their pod is requested.
+	pollInterval = time.Second
 	// removing is how long the request to remove them may take.
 	removing = 30 * time.Second
 )
@@ -372,7 +372,7 @@ func (c *cluster) measureBy(ctx context.Context, m *try.Measurement, p place, o 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go c.watchPod(ctx, o.in, jobs[0].name(), cancel)
-	err := c.look(ctx, m, all, p.claims, began)
+	err := c.measureAll(ctx, m, all, p.claims, began)
 	if ended := (*podError)(nil); errors.As(context.Cause(ctx), &ended) {
 		return ended // and not what followed from it
 	}
@@ -497,8 +497,8 @@ func lackRights(namespace string, err error) error {
 
 // awaitPod returns the name of a Job's pod once its containers run.
 func (c *cluster) awaitPod(ctx context.Context, namespace, job string) (string, error) {
-	look := time.NewTicker(looking)
-	defer look.Stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
 	last := noPod
 	for {
 		name, state, err := c.podOf(ctx, namespace, job)
@@ -515,20 +515,20 @@ func (c *cluster) awaitPod(ctx context.Context, namespace, job string) (string, 
 				return "", fmt.Errorf("the pod did not begin within %v: %s", beginning, last)
 			}
 			return "", try.ErrInterrupted
-		case <-look.C:
+		case <-poll.C:
 		}
 	}
 }
 
 // watchPod cancels when a Job's pod no longer runs.
 func (c *cluster) watchPod(ctx context.Context, namespace, job string, cancel context.CancelCauseFunc) {
-	look := time.NewTicker(5 * looking)
-	defer look.Stop()
+	poll := time.NewTicker(5 * pollInterval)
+	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-poll.C:
 		}
 		name, state, err := c.podOf(ctx, namespace, job)
 		if ended := (*podError)(nil); errors.As(err, &ended) {

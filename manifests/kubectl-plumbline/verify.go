@@ -10,11 +10,11 @@ import (
 	"github.com/plumbline/plumbline/rules/why"
 )
 
-// retryPause is how long verify waits between two looks, and oneLook how long one may take: a network policy
+// retryPause is how long verify waits between two tries, and tryTimeout how long one may take: a network policy
 // drops packets and answers nothing.
 const (
 	retryPause = 3 * time.Second
-	oneLook    = 30 * time.Second
+	tryTimeout = 30 * time.Second
 )
 
 // verify checks the chain from a statement to its claim, or reports which link is missing and what to do next. It
@@ -31,9 +31,9 @@ func (c *cluster) queryVerify(ctx context.Context) (*reply, error) {
 	}
 	until := time.Now().Add(c.o.wait)
 	for {
-		look, done := context.WithTimeout(ctx, oneLook)
+		limited, done := context.WithTimeout(ctx, tryTimeout)
 		at := c.now()
-		chain := why.FollowChain(look, c.among(prometheus), at, c.o.window)
+		chain := why.FollowChain(limited, c.among(prometheus), at, c.o.window)
 		done()
 		v := answer.NewVerification(c.head(answer.KindVerify, at), chain)
 		if v.Whole || !time.Now().Add(retryPause).Before(until) {

@@ -164,14 +164,14 @@ func TestRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if where == "volume:stalled_seconds:max" && r.Labels["layer"] == "" {
-			var looked []string
+			var order []string
 			for _, v := range one {
-				looked = append(looked, v.text)
+				order = append(order, v.text)
 			}
 			// A stall of the file system is what is left, by a rule of its own.
 			stuck := layers.Names(func(l layers.Layer) bool { return l.Stuck != "" && l.Name != layers.FileSystem })
-			if slices.Reverse(stuck); !slices.Equal(looked, stuck) {
-				t.Errorf("%s looks for %v, want the lowest first, %v", where, looked, stuck)
+			if slices.Reverse(stuck); !slices.Equal(order, stuck) {
+				t.Errorf("%s looks for %v, want the lowest first, %v", where, order, stuck)
 			}
 		}
 		for _, label := range []string{"layer", "suspect"} {
@@ -265,7 +265,7 @@ func lists(file string, source any) (found []string, err error) {
 		return nil, err
 	}
 	operations := []string{layers.Read, layers.Write, layers.Sync, layers.Flush}
-	look := func(n ast.Node) {
+	check := func(n ast.Node) {
 		listed, labels := map[string]bool{}, false
 		ast.Inspect(n, func(x ast.Node) bool {
 			text, ok := x.(*ast.BasicLit)
@@ -288,12 +288,12 @@ func lists(file string, source any) (found []string, err error) {
 	for _, d := range parsed.Decls {
 		switch d := d.(type) {
 		case *ast.GenDecl:
-			look(d)
+			check(d)
 		case *ast.FuncDecl:
 			ast.Inspect(d, func(x ast.Node) bool {
 				switch x.(type) {
 				case *ast.CompositeLit, *ast.SwitchStmt, *ast.BasicLit:
-					look(x)
+					check(x)
 					return false
 				}
 				return true

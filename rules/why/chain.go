@@ -166,7 +166,7 @@ func (c *chain) features() Link {
 func (c *chain) known() Link {
 	c.servers = c.of("known servers")
 	return Link{Name: "server", Found: c.names(), Missing: "No database server is known: none runs on a node that is measured, or it runs under another name.", Next: []string{
-		"Start a PostgreSQL, MySQL or MariaDB with a volume, and test again; the agent looks at all processes of the node.",
+		"Start a PostgreSQL, MySQL or MariaDB with a volume, and test again; the agent scans all processes of the node.",
 		"Is the agent on the database's node? " + Pods,
 	}}
 }
@@ -199,7 +199,7 @@ func (c *chain) phases() Link {
 func (c *chain) volumes() Link {
 	l := Link{Name: "volume", Missing: "The data of " + c.names() + " is on no volume that is known, but on the node's own disk or in memory; or the agent cannot see where.", Next: []string{
 		"Does the database's pod mount a PersistentVolumeClaim at its data directory? kubectl describe pod POD",
-		"May the agent look? It needs the capabilities SYS_PTRACE and DAC_READ_SEARCH: /plumbline-agent --check in its pod reports it.",
+		"May the agent read them? It needs the capabilities SYS_PTRACE and DAC_READ_SEARCH: /plumbline-agent --check in its pod reports it.",
 	}}
 	l.Found = c.keep("known volume", c.where("data volumes", func(m model.Metric) bool { return m["volume"] != "" }))
 	return l

@@ -333,9 +333,9 @@ func (r Replica) where(c Culprit) string {
 	case c.Layer == layers.Disk:
 		return fmt.Sprintf("%s ms of it are %s's, the disk below it on %s", ms(disk), r.Device, r.Node)
 	case r.backlogged && r.Stopped > 0:
-		return fmt.Sprintf("its process was stopped for %s ms or more at a fifth of the looks, with requests waiting for it: it is the process, not its disk or the network", ms(r.Stopped))
+		return fmt.Sprintf("its process was stopped for %s ms or more in a fifth of the samples, with requests waiting for it: it is the process, not its disk or the network", ms(r.Stopped))
 	case r.backlogged:
-		return fmt.Sprintf("%s kB of requests or more lay there unread at a fifth of the looks: its process does not get to them, it is not its disk or the network", number(r.Unread/1000))
+		return fmt.Sprintf("%s kB of requests or more lay there unread in a fifth of the samples: its process does not get to them, it is not its disk or the network", number(r.Unread/1000))
 	case !Known(r.Disk):
 		return fmt.Sprintf("%s ms of it are the replica's own; the disk below it is not measured", ms(r.Service))
 	}

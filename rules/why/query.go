@@ -41,7 +41,7 @@ type querier struct {
 	window time.Duration
 	target Target
 	of     *strings.Replacer
-	err    *error // of all the targets of one look
+	err    *error // of all the targets of one read
 	// failed, unless nil, gets what Prometheus cannot evaluate, which then has no series and is no error.
 	failed *[]string
 	// classic is set once a query found no native histograms, but classic ones.

@@ -100,7 +100,7 @@ type Replica struct {
 	// LastShare is the share of the volume's writes that waited for it last.
 	LastShare float64
 	// Unread is how many bytes of requests had arrived there unread, and Stopped for how long its process had been
-	// stopped, in seconds, at the least in a fifth of the looks, one a scrape.
+	// stopped, in seconds, at the least in a fifth of the samples, one a scrape.
 	Unread, Stopped float64
 	// backlogged is set if most of a round trip is requests that the replica's process does not get to.
 	backlogged bool

@@ -72,7 +72,7 @@ func TestScenarios(t *testing.T) {
 			}
 		}, SlowReplica, "replica", "r3-2",
 			"r3 commits take 7.3 times local's: of 16 ms, 15 wait for sync; a write takes 14 ms, of which the slowest replica 11, the kernel's queue 1.4; " +
-				"replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others; 4.1 kB of requests or more lay there unread at a fifth of the looks: its process does not get to them, it is not its disk or the network"},
+				"replica r3-2 stands out: a write takes 11 ms there and 1.5 on the others; 4.1 kB of requests or more lay there unread in a fifth of the samples: its process does not get to them, it is not its disk or the network"},
 		"slow network": {"r3", func(l *whytest.Lab) { l.Trip["r3-2"], l.Device["r3"] = 11, 14 }, SlowReplica, "network", "r3-2", ""},
 		"slow disk": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-3"], l.Service["r3-3"], l.Disk["r3-3"], l.Device["r3"] = 21, 20, 19, 24
@@ -85,9 +85,9 @@ func TestScenarios(t *testing.T) {
 				}
 			}
 		}, SlowReplica, "replica", "r3-1", "r3 commits take 32 times local's: of 71 ms, 70 wait for sync; a write takes 64 ms, of which the slowest replica 61, the kernel's queue 6.4; " +
-			"replicas r3-1 and r3-2 stand out: a write takes 61 and 60 ms there and 1.2 on the others; r3-1: its process was stopped for 90 ms or more at a fifth of the " +
-			"looks, with requests waiting for it: it is the process, not its disk or the network; r3-2: its process was stopped for 90 ms or more at a fifth of the " +
-			"looks, with requests waiting for it: it is the process, not its disk or the network"},
+			"replicas r3-1 and r3-2 stand out: a write takes 61 and 60 ms there and 1.2 on the others; r3-1: its process was stopped for 90 ms or more in a fifth of the " +
+			"samples, with requests waiting for it: it is the process, not its disk or the network; r3-2: its process was stopped for 90 ms or more in a fifth of the " +
+			"samples, with requests waiting for it: it is the process, not its disk or the network"},
 		"all three replicas' disks": {"r3", func(l *whytest.Lab) {
 			for _, name := range []string{"r3-1", "r3-2", "r3-3"} {
 				l.Trip[name], l.Service[name], l.Disk[name] = 21, 20, 19
@@ -106,7 +106,7 @@ func TestScenarios(t *testing.T) {
 			"1.0 within it: the network, or a process that does not get to read; in the same way 20 ms on r3-2 and 19 ms on r3-3"},
 		"a slow way to two": {"r3", func(l *whytest.Lab) {
 			l.Trip["r3-1"], l.Trip["r3-2"], l.Device["r3"], l.Commit["r3"]["sync"] = 12, 11, 15, 16
-			// Now and then a look meets megabytes that have just come.
+			// Now and then a sample meets megabytes that have just come.
 			l.More = func(r *whytest.Recording) {
 				r.Add(`plumbline_replica_service_unread_bytes{volume="v-r3",address="127.0.0.1:10000"}`, func(i int, s *whytest.Point) {
 					if i%10 == 0 {

@@ -23,7 +23,7 @@ const databaseSection = "Accuracy: phases of a PostgreSQL statement"
 
 var phases = layers.Names(layers.IsPhase)
 
-// database is a PostgreSQL server and the agent that looks at it.
+// database is a PostgreSQL server and the agent that measures it.
 type database struct {
 	*pgserver.Server
 	t       *rig.Scope
@@ -248,7 +248,7 @@ func without(list []string, but ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(but, s) })
 }
 
-// diskDatabase is a server on a disk that holds back, whose block device blockio looks at.
+// diskDatabase is a server on a disk that holds back, whose block device blockio measures.
 type diskDatabase struct {
 	*database
 	disk    *rig.SlowDisk

@@ -14,7 +14,7 @@ import (
 const replicaSection = "Accuracy: replicas of a Longhorn volume"
 
 // replicated is a volume of three replicas, one of them behind a proxy or on a slow disk, and
-// the agent that looks at it.
+// the agent that measures it.
 type replicated struct {
 	*rig.Volume
 	t     *rig.Scope

@@ -62,7 +62,7 @@ func identity(t *testing.T, s *kubetest.Server) {
 		args: []string{"--kubernetes", "--node=n1", "--no-collector.replica", "--no-collector.device", "--query.scan-interval=1s"}}, through.Kubeconfig(token))
 
 	// Away: nothing is exported under a name that could be another's, and nothing is lost.
-	testkit.Eventually(t, testkit.DefaultTimeout, func() error { // it answers when it has looked at all servers
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error { // it answers when it has scanned all servers
 		_, err := e.scrape()
 		return err
 	})

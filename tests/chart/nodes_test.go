@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// nodes are kinds of nodes by their labels, and whether a program that looks at its node can run there.
+// nodes are kinds of nodes by their labels, and whether a program that measures its node can run there.
 var nodes = []struct {
 	name   string
 	labels map[string]string

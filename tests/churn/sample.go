@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options, agent *agentproc.Agent, url string,
 	l := &load{url: url, fail: make(chan error, 1)}
 	var samples []sample
 	take := func() error {
-		s, err := look(ctx, agent)
+		s, err := scrape(ctx, agent)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func measure(ctx context.Context, o options, agent *agentproc.Agent, url string,
 		return samples, problem
 	}
 	for end := time.Now().Add(countTimeout); ; time.Sleep(100 * time.Millisecond) {
-		s, err := look(ctx, agent)
+		s, err := scrape(ctx, agent)
 		if err != nil {
 			return samples, err
 		}
@@ -130,7 +130,7 @@ func measure(ctx context.Context, o options, agent *agentproc.Agent, url string,
 	}
 }
 
-func look(ctx context.Context, agent *agentproc.Agent) (sample, error) {
+func scrape(ctx context.Context, agent *agentproc.Agent) (sample, error) {
 	m, err := agent.Scrape(ctx)
 	if err != nil {
 		return sample{}, fmt.Errorf("scraping the agent: %w", err)

@@ -253,7 +253,7 @@ func (l *lab) watchStall(s stall, began time.Time) (cells []string, err error) {
 		select {
 		case <-l.ctx.Done():
 			return cells, l.ctx.Err()
-		case <-time.After(500 * time.Millisecond): // between two looks
+		case <-time.After(500 * time.Millisecond): // between two reads
 		}
 	}
 	after := time.Since(began)

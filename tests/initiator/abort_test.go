@@ -41,7 +41,7 @@ func TestAbort(t *testing.T) {
 					attempts++
 					answer, result := abortLast(t, s, files, p.LUN)
 					if answer == nil && result == nil {
-						return errors.New("the command was finished each time before istgt saw the abort: it looks between two commands")
+						return errors.New("the command was finished each time before istgt saw the abort: it checks between two commands")
 					}
 					if answer != nil || result != ErrAborted {
 						t.Errorf("abort: %v, the command: %v", answer, result)

@@ -41,7 +41,7 @@ func TestCardinality(t *testing.T) {
 		return int(n)
 	}
 	seen := map[string]cost{}
-	look := func() error {
+	check := func() error {
 		three, err := read(t, "longhorn-r3")
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func TestCardinality(t *testing.T) {
 		return nil
 	}
 	testkit.Eventually(t, defaultTimeout, func() error {
-		if err := look(); err != nil {
+		if err := check(); err != nil {
 			return err
 		}
 		for what, limit := range budget {
@@ -93,15 +93,15 @@ func TestCardinality(t *testing.T) {
 		}
 		return nil
 	})
-	// What comes later, as the rules' windows fill, counts as well: the most of the next minutes. A look may miss a scrape that a busy
-	// machine was late for; the last one must not.
+	// What comes later, as the rules' windows fill, counts as well: the most of the next minutes. A check may miss a
+	// scrape that a busy machine was late for; the last one must not.
 	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); {
 		if err := pause.For(t.Context(), 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		_ = look()
+		_ = check()
 	}
-	testkit.Eventually(t, defaultTimeout, look)
+	testkit.Eventually(t, defaultTimeout, check)
 	for what, limit := range budget {
 		got := seen[what]
 		t.Logf("%s: %d series exported (budget %d), %d recorded (budget %d)", what, got.exported, limit.exported, got.recorded, limit.recorded)

@@ -229,7 +229,7 @@ func TestDashboardsOfOtherDatabases(t *testing.T) {
 		testkit.Eventually(t, defaultTimeout, func() error { return hasData(url, e) })
 	}
 	if checked < 15 {
-		t.Errorf("only %d expressions were looked at", checked)
+		t.Errorf("only %d expressions were evaluated", checked)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package lab runs the whole lab, once, and looks at it from outside: real Longhorn engine
+// Package lab runs the whole lab, once, and checks it from outside: real Longhorn engine
 // and replicas, real PostgreSQL, real load, real Prometheus.
 package lab
 

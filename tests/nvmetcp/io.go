@@ -80,7 +80,7 @@ func (c *connection) sync() Status {
 	return Success
 }
 
-// discard looks at what is no longer needed, and keeps it: that is allowed.
+// discard checks what is no longer needed, and keeps it: that is allowed.
 func (c *connection) discard(r *request) Status {
 	const rangeLength = 16
 	n := int(r.byte(40)) + 1

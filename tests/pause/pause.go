@@ -1,4 +1,4 @@
-// Package pause waits, for the proofs' commands: over a time to be measured, or between two looks at what is awaited.
+// Package pause waits, for the proofs' commands: over a time to be measured, or between two checks of what is awaited.
 package pause
 
 import (

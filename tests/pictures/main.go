@@ -19,7 +19,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/plumbline/plumbline/dashboards"
-	"github.com/plumbline/plumbline/tests/pictures/look"
+	"github.com/plumbline/plumbline/tests/pictures/inspect"
 	"github.com/plumbline/plumbline/tests/pictures/scenario"
 	"github.com/plumbline/plumbline/tests/rig"
 	"github.com/plumbline/plumbline/tests/testkit"
@@ -32,7 +32,7 @@ type options struct {
 }
 
 func main() {
-	app := kingpin.New("pictures", "Looks at the dashboards in a real Grafana, over scenarios: "+strings.Join(scenario.Names(), ", ")+".\n\n"+
+	app := kingpin.New("pictures", "Inspects the dashboards in a real Grafana, over scenarios: "+strings.Join(scenario.Names(), ", ")+".\n\n"+
 		"Pictures (PNG) and findings.json go to a folder; it fails if there is a finding. It needs Chromium and build/bin/prometheus. Examples:\n"+
 		"  pictures --grafana=/usr/share/grafana\n  pictures --scenario=slow-replica --dashboard='overview|replicas' --theme=dark --out=/tmp/pictures")
 	app.HelpFlag.Short('h')
@@ -59,7 +59,7 @@ type found struct {
 	Dashboard string `json:"dashboard"`
 	Theme     string `json:"theme"`
 	Width     int    `json:"width"`
-	look.Finding
+	inspect.Finding
 	Do      string `json:"do"`
 	Picture string `json:"picture"`
 }
@@ -67,7 +67,7 @@ type found struct {
 func run(ctx context.Context, t *rig.Scope, o options) {
 	_, err := findGrafana(o.grafana)
 	t.Check(err)
-	_, err = look.Program()
+	_, err = inspect.Program()
 	t.Check(err)
 	home, err := filepath.Abs(o.grafana)
 	t.Check(err)
@@ -76,7 +76,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	t.Check(err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 
-	browser, stop, err := look.Start(ctx, filepath.Join(folder, "browser"), dashboards.NoReason, dashboards.NoReasonListed)
+	browser, stop, err := inspect.Start(ctx, filepath.Join(folder, "browser"), dashboards.NoReason, dashboards.NoReasonListed)
 	t.Check(err)
 	t.Cleanup(stop)
 	all := []found{}
@@ -93,7 +93,7 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 		grafana := startGrafana(ctx, t, filepath.Join(folder, name, "grafana"), home, o.dashboards, prometheus)
 		for _, uid := range uids(t, o.dashboards) {
 			if o.dashboard.MatchString(uid) {
-				all = append(all, lookAt(t, o, browser, grafana, name, uid)...)
+				all = append(all, inspectPage(t, o, browser, grafana, name, uid)...)
 			}
 		}
 	}
@@ -108,16 +108,16 @@ func run(ctx context.Context, t *rig.Scope, o options) {
 	}
 }
 
-// view is how every dashboard is looked at; the overview also on a telephone, and its first screen alone.
+// view is how every dashboard is shown; the overview also on a telephone, and its first screen alone.
 type view struct {
-	look.View
+	inspect.View
 	suffix string
 }
 
 func viewsOf(uid string) []view {
-	views := []view{{look.View{Width: 1280}, ""}}
+	views := []view{{inspect.View{Width: 1280}, ""}}
 	if strings.HasSuffix(uid, "-overview") {
-		views = append(views, view{look.View{Width: 390}, "-390"}, view{look.View{Width: 1280, Height: 790}, "-first"})
+		views = append(views, view{inspect.View{Width: 390}, "-390"}, view{inspect.View{Width: 1280, Height: 790}, "-first"})
 	}
 	return views
 }
@@ -125,7 +125,7 @@ func viewsOf(uid string) []view {
 // tablet is the least width at which a table must fit.
 const tablet = 768
 
-func lookAt(t *rig.Scope, o options, browser *look.Browser, grafana, scenario, uid string) (all []found) {
+func inspectPage(t *rig.Scope, o options, browser *inspect.Browser, grafana, scenario, uid string) (all []found) {
 	for _, theme := range []string{"dark", "light"} {
 		if !o.theme.MatchString(theme) {
 			continue
@@ -142,7 +142,7 @@ func lookAt(t *rig.Scope, o options, browser *look.Browser, grafana, scenario, u
 				if f.What == "outside" && v.Width < tablet {
 					continue // a telephone's tables are moved by a finger
 				}
-				all = append(all, found{scenario, uid, theme, v.Width, f, look.Remedies[f.What], file})
+				all = append(all, found{scenario, uid, theme, v.Width, f, inspect.Remedies[f.What], file})
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/plumbline/plumbline/tests/promapi"
 )
 
-// watch looks at a Prometheus' alerts.
+// watch reads a Prometheus' alerts.
 type watch struct{ *promapi.Server }
 
 // firing is an alert that began to fire.

@@ -105,7 +105,7 @@ func (d *Delay) Hold(arrival time.Time) {
 			break
 		}
 		pause := unix.NsecToTimespec(left.Nanoseconds())
-		_ = unix.Nanosleep(&pause, nil) // a signal ends it early: look again
+		_ = unix.Nanosleep(&pause, nil) // a signal ends it early: check again
 	}
 	now := time.Now()
 	d.mu.Lock()

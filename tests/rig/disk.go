@@ -90,7 +90,7 @@ func NewSlowFiles(t T, backing, at string) (*SlowFiles, error) {
 
 // keepConnections keeps this process's connections to FUSE from the processes it starts: one
 // of them that lives longer would keep the file system from ending with this process, and who
-// looks at it, such as an agent, would wait for ever.
+// reads it, such as an agent, would wait for ever.
 func keepConnections() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

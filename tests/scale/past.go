@@ -29,15 +29,15 @@ import (
 // record of this very load.
 
 const (
-	// pastFrom is from which range on a selector looks at a past that has to be made: the time in which
+	// pastFrom is from which range on a selector reads a past that has to be made: the time in which
 	// windows fill gives the others theirs.
 	pastFrom = 10 * time.Minute
 	// pastNoise is by how much the made values vary about the recorded one.
 	pastNoise = 0.05
 )
 
-// lookedBackAt is what the rules look back at: names of metrics and how far, its offset included.
-func lookedBackAt() (map[string]time.Duration, error) {
+// lookback is what the rules look back at: names of metrics and how far, its offset included.
+func lookback() (map[string]time.Duration, error) {
 	all, err := rules.All()
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ type past struct {
 
 // readPast queries Prometheus for all series whose past the rules read.
 func (p *prometheus) readPast(ctx context.Context) ([]past, error) {
-	far, err := lookedBackAt()
+	far, err := lookback()
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // The rules' look-backs are found with the range of a subquery and with offsets, and nothing short is.
-func TestLookedBackAt(t *testing.T) {
-	far, err := lookedBackAt()
+func TestLookback(t *testing.T) {
+	far, err := lookback()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestLookedBackAt(t *testing.T) {
 		}
 	}
 	if far["replica:slowdown:ratio4m_above1_3"] != 3*time.Hour {
-		t.Errorf("replica:slowdown:ratio4m_above1_3 is looked at over %s, want 3h", far["replica:slowdown:ratio4m_above1_3"])
+		t.Errorf("replica:slowdown:ratio4m_above1_3 is read over %s, want 3h", far["replica:slowdown:ratio4m_above1_3"])
 	}
 }
 

@@ -28,8 +28,8 @@ type ruleCost struct {
 // a single one. The most expensive per hour come first.
 func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, error) {
 	costs, err := p.ruleCosts(ctx)
-	looks := 1.0
-	for end := time.Now().Add(o.measure); err == nil && time.Now().Before(end); looks++ {
+	reads := 1.0
+	for end := time.Now().Add(o.measure); err == nil && time.Now().Before(end); reads++ {
 		if err := pause.For(ctx, o.interval/3); err != nil {
 			return nil, err
 		}
@@ -46,8 +46,8 @@ func (p *prometheus) watchRules(ctx context.Context, o options) ([]ruleCost, err
 		return nil, err
 	}
 	for i := range costs {
-		costs[i].seconds /= looks
-		costs[i].perHour /= looks
+		costs[i].seconds /= reads
+		costs[i].perHour /= reads
 	}
 	slices.SortStableFunc(costs, func(a, b ruleCost) int { return cmp.Compare(b.perHour, a.perHour) })
 	return costs, nil

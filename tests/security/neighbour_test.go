@@ -140,8 +140,8 @@ func (n *neighbourhood) fake(folder string, root string, args ...string) int {
 	return port
 }
 
-// look reads the agent's page, and fails if it is not valid, or has a secret, or if the log has.
-func (n *neighbourhood) look() (page string, err error) {
+// scrape reads the agent's page, and fails if it is not valid, or has a secret, or if the log has.
+func (n *neighbourhood) scrape() (page string, err error) {
 	n.t.Helper()
 	select {
 	case <-n.agent.Done:
@@ -177,13 +177,13 @@ func (n *neighbourhood) look() (page string, err error) {
 	return string(text), nil
 }
 
-// await looks until the page has a text.
+// await scrapes until the page has a text.
 func (n *neighbourhood) await(text string) string {
 	n.t.Helper()
 	var page string
 	testkit.Eventually(n.t, testkit.DefaultTimeout, func() error {
 		var err error
-		if page, err = n.look(); err == nil && !strings.Contains(page, text) {
+		if page, err = n.scrape(); err == nil && !strings.Contains(page, text) {
 			err = fmt.Errorf("the page has no %s", text)
 		}
 		return err
@@ -415,7 +415,7 @@ func TestHostileNeighbour(t *testing.T) {
 		p := rig.Start(t, storm)
 		largest := memory
 		testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-			if _, err := mine.look(); err != nil {
+			if _, err := mine.scrape(); err != nil {
 				return err
 			}
 			largest = max(largest, mine.resident())
@@ -440,7 +440,7 @@ func TestHostileNeighbour(t *testing.T) {
 			}
 			return nil
 		})
-		// A look through all processes for each of them would be several hundred.
+		// A scan of all processes for each of them would be several hundred.
 		if each > 50 {
 			t.Errorf("%.0f reads for each", each)
 		}

@@ -218,7 +218,7 @@ func TestSecretsStayInside(t *testing.T) {
 		page:                             "<html", "soak's log": "level=",
 	} {
 		if !strings.Contains(out[from], want) {
-			t.Errorf("%s has no %s: what was looked through is not what it should be", from, want)
+			t.Errorf("%s has no %s: what was searched is not what it should be", from, want)
 		}
 	}
 	if n := strings.Count(fmt.Sprint(keys(out)), "command line of pgbench adapter"); n < 2 {

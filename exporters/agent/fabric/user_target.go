@@ -411,7 +411,7 @@ func (s *fabricUserTargets) sendEvents(send func(prometheus.Metric)) error {
 		"connections_full":  events[bpf.UserTargetLostSession],
 		"memory_unreadable": events[bpf.UserTargetLostFault],
 		"processes_full":    s.leftOut,
-		"look_failed":       s.scanErrors,
+		"sample_failed":     s.scanErrors,
 	} {
 		send(collector.Counter(operation.Lost, float64(n), wire, reason))
 	}

@@ -172,14 +172,14 @@ func TestMake(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := map[string]os.FileInfo{}
-	look := func() []string {
+	files := func() []string {
 		names, err := filepath.Glob(tool.config.Directory + "/*")
 		if err != nil || len(names) != 2 {
 			t.Fatalf("files %v, %v; want one for each of two jobs", names, err)
 		}
 		return names
 	}
-	for _, name := range look() {
+	for _, name := range files() {
 		text, err := os.ReadFile(name)
 		if err != nil || len(text) != 1<<20 {
 			t.Fatalf("%s: %d bytes, %v", name, len(text), err)
@@ -196,7 +196,7 @@ func TestMake(t *testing.T) {
 	stop := testload.Start(t, func(ctx context.Context) { tool.Once(ctx) })
 	testload.Await(t, load, 20)
 	stop()
-	for _, name := range look() {
+	for _, name := range files() {
 		if now, err := os.Stat(name); err != nil || !os.SameFile(now, made[name]) {
 			t.Errorf("%s is another file now: %v", name, err)
 		}

@@ -168,8 +168,8 @@ func (t tables) foreign(requested int) error {
 	return fmt.Errorf("pgbench's tables exist with scale %d, not %d, and loadgen did not make them: set scale %[1]d, %[3]s", t.scale, requested, instead)
 }
 
-// existing looks at the tables. pgbench makes the primary keys last, so they distinguish a complete set from the rest
-// of an interrupted one, which is not read: its maker may hold it locked.
+// existing reads which tables there are. pgbench makes the primary keys last, so they distinguish a complete set from
+// the rest of an interrupted one, which is not read: its maker may hold it locked.
 func (t *Tool) existing(ctx context.Context) (tables, error) {
 	db, err := adapter.Connect(ctx, t.config.DSN)
 	if err != nil {

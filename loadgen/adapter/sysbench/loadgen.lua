@@ -35,7 +35,7 @@ local function stopping()
    return ffi.C.access(stop, 0) == 0
 end
 
--- Waits until due; false if the run is to end. A long wait looks for that now and then.
+-- Waits until due; false if the run is to end. A long wait checks for that now and then.
 local function wait(due)
    while true do
       if stopping() then return false end

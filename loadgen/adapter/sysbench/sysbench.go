@@ -260,8 +260,8 @@ func (t *Tool) Init(ctx context.Context) error {
 	return adapter.Alone{Tool: "sysbench", Log: t.log, Open: t.config.Target.lock}.Do(ctx, t.makeTables)
 }
 
-// ready looks, without the lock, whether the tables are as requested and nobody makes any. What it cannot decide is
-// looked at again under the lock.
+// ready checks, without the lock, whether the tables are as requested and nobody makes any. What it cannot decide is
+// checked again under the lock.
 func (t *Tool) ready(ctx context.Context) (fit bool) {
 	err := t.withDatabase(ctx, func(ctx context.Context, db database) error {
 		now, err := t.config.Target.making(ctx, db)

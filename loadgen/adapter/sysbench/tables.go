@@ -51,8 +51,8 @@ func marked(comment string) (rows int, changed string, ok bool) {
 	return rows, changed, true
 }
 
-// lookFor lists the tables of the engine's current schema: their names, whether they have the index, their comments.
-func (t Target) lookFor() string {
+// listTables lists the tables of the engine's current schema: their names, whether they have the index, their comments.
+func (t Target) listTables() string {
 	if t.Engine == "mysql" {
 		return `select t.table_name, exists(select 1 from information_schema.statistics s where s.table_schema = t.table_schema
 			and s.table_name = t.table_name and s.index_name like 'k\_%'), t.table_comment
@@ -67,7 +67,7 @@ func (t Target) lookFor() string {
 // list returns sysbench's tables by their numbers, with the rows of those that are marked.
 func (t Target) list(ctx context.Context, db database) (map[int]table, error) {
 	there := map[int]table{}
-	err := db.each(ctx, t.lookFor(), func(scan func(...any) error) error {
+	err := db.each(ctx, t.listTables(), func(scan func(...any) error) error {
 		var name, comment string
 		var one table
 		if err := scan(&name, &one.whole, &comment); err != nil {

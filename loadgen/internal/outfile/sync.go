@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsync puts an open file or folder on the disk; a test may look on.
+// fsync puts an open file or folder on the disk; a test may replace it.
 var fsync = (*os.File).Sync
 
 // SyncFolder puts the names in a folder on the disk: until then a new file, or one that has taken another's place, may

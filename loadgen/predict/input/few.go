@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// mostVolumes of the target class are looked at.
+	// mostVolumes of the target class are read.
 	mostVolumes = 20
 	// idle is the distance in load, as a logarithm, of a volume of which none is known.
 	idle = 20
 )
 
 // few keeps, of more than mostVolumes, those whose load is nearest to that of the server's device in the same windows.
-// It returns how many there were, 0 if all are looked at.
+// It returns how many there were, 0 if all are read.
 func (a *querier) few(spans []span) int {
 	far := map[volumeKey][]float64{}
 	for _, s := range spans {
@@ -73,7 +73,7 @@ func (a *querier) loads(at time.Time) map[key]float64 {
 	return all
 }
 
-// classes are those of the volumes that are looked at.
+// classes are those of the volumes that are read.
 func classes(spans []span) []string {
 	found := map[string]bool{}
 	for _, s := range spans {

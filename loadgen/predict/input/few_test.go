@@ -19,7 +19,7 @@ func crowd(r *whytest.Recording, node, class string, volumes int, perSecond floa
 	}
 }
 
-// Of many volumes those are looked at whose load is nearest to the server's, which makes 60 writes a second, wherever
+// Of many volumes those are read whose load is nearest to the server's, which makes 60 writes a second, wherever
 // they are; a note reports it.
 func TestNearestInLoad(t *testing.T) {
 	for name, classic := range map[string]bool{"native": false, "classic": true} {
@@ -36,7 +36,7 @@ func TestNearestInLoad(t *testing.T) {
 			for _, w := range in.To.Windows {
 				seen[w.Volume] = true
 				if !strings.HasPrefix(w.Volume, "z-") && w.Volume != "v-r3" {
-					t.Errorf("%s was looked at", w.Volume)
+					t.Errorf("%s was read", w.Volume)
 				}
 			}
 			if len(seen) != 20 || in.To.Volumes != 80 {

@@ -32,7 +32,7 @@ type Question struct {
 	Think     predict.Think
 	ThinkTime time.Duration
 	SameCache bool
-	// Windows of this length are looked at, the last one up to At.
+	// Windows of this length are read, the last one up to At.
 	At      time.Time
 	Window  time.Duration
 	Windows int

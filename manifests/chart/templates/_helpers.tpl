@@ -1,4 +1,4 @@
-{{/* The namespace of the programs that look at the node. They need the PodSecurity level "privileged". */}}
+{{/* The namespace of the programs that measure the node. They need the PodSecurity level "privileged". */}}
 {{- define "plumbline.nodeNamespace" -}}
 {{- default .Release.Namespace .Values.nodeNamespace -}}
 {{- end -}}

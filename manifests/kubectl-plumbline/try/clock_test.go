@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A clock that is set, or a machine that sleeps, ends what is measured at the look before, and that is noted.
+// A clock that is set, or a machine that sleeps, ends what is measured at the scrape before, and that is noted.
 func TestClockJumps(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("plumbline_a 1\n")) }))
 	defer server.Close()
@@ -19,13 +19,13 @@ func TestClockJumps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Three looks a second apart, and then the jump.
-		now, looks := moment{wall: time.Unix(1e9, 0)}, 0
+		// Three scrapes a second apart, and then the jump.
+		now, readings := moment{wall: time.Unix(1e9, 0)}, 0
 		m.clock = func() moment {
-			if looks++; looks > 1 {
+			if readings++; readings > 1 {
 				now.wall, now.running = now.wall.Add(time.Second), now.running+time.Second
 			}
-			if looks == 5 {
+			if readings == 5 {
 				now.wall = now.wall.Add(jump)
 			}
 			return now

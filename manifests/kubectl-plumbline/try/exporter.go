@@ -15,7 +15,7 @@ var ErrInterrupted = errors.New("interrupted before anything was measured")
 // ErrRefused means that the API server does not let the user read an exporter.
 var ErrRefused = errors.New("reading it is refused")
 
-// scrapeTimeout is how long one look at an exporter may take.
+// scrapeTimeout is how long one scrape of an exporter may take.
 const scrapeTimeout = 10 * time.Second
 
 // mostPage is how large an exporter's answer may be, in bytes.
@@ -125,9 +125,9 @@ func clocks() func() moment {
 	return func() moment { return moment{time.Now().Round(0), time.Since(start)} }
 }
 
-// Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two looks. It calls
-// looked after each look, with whether the rules were evaluated.
-func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, looked func(evaluated bool)) error {
+// Measure reads exporters each second for a time, or until ctx ends, which is no error if there were two scrapes. It
+// calls scraped after each scrape, with whether the rules were evaluated.
+func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Exporter, scraped func(evaluated bool)) error {
 	next := time.NewTicker(Interval)
 	defer next.Stop()
 	work := context.WithoutCancel(ctx) // what was measured is evaluated when ctx has ended
@@ -147,7 +147,7 @@ func (m *Measurement) Measure(ctx context.Context, d time.Duration, all []Export
 		if err != nil {
 			m.note(err)
 		}
-		looked(due)
+		scraped(due)
 		if m.Last.Sub(m.First) >= d {
 			break
 		}

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// Interval is the time from one look at the exporters to the next.
+	// Interval is the time from one scrape of the exporters to the next.
 	Interval = time.Second
 	// Evaluation is the time from one evaluation of the rules to the next.
 	Evaluation = 5 * time.Second
@@ -47,9 +47,9 @@ type Measurement struct {
 	rules  []*ruler.Rule
 	// types are those of the metrics that were read, by the series' names.
 	types map[string]model.MetricType
-	// now are the series of the last look.
+	// now are the series of the last scrape.
 	now map[*ruler.Series]bool
-	// First and Last are the moments of the first and the last look.
+	// First and Last are the moments of the first and the last scrape.
 	First, Last time.Time
 	evaluated   time.Time
 	note        func(error)
@@ -66,7 +66,7 @@ func New(note func(error)) (*Measurement, error) {
 	return &Measurement{memory: ruler.NewMemory(), engine: ruler.NewEngine(), rules: ruler.New(all), types: map[string]model.MetricType{}, note: note, clock: clocks()}, nil
 }
 
-// Page is what one look at an exporter read.
+// Page is what one scrape of an exporter read.
 type Page struct {
 	// Text is the exposition, in Prometheus' text format.
 	Text []byte
@@ -76,11 +76,11 @@ type Page struct {
 	Err error
 }
 
-// Window is how far back means go: to the first look.
+// Window is how far back means go: to the first scrape.
 func (m *Measurement) Window() time.Duration { return m.Last.Sub(m.First).Round(time.Second) }
 
-// Add adds one look at all exporters. It evaluates the rules if it is time, and reports whether it did. An exporter that
-// cannot be read, or not understood, has no series at that moment but up, which is 0; the error names it.
+// Add adds one scrape of all exporters. It evaluates the rules if it is time, and reports whether it did. An exporter
+// that cannot be read, or not understood, has no series at that moment but up, which is 0; the error names it.
 func (m *Measurement) Add(ctx context.Context, at time.Time, pages ...Page) (evaluated bool, err error) {
 	at = representable(at)
 	before := m.now
@@ -119,7 +119,8 @@ func (m *Measurement) Add(ctx context.Context, at time.Time, pages ...Page) (eva
 	return evaluated, errors.Join(errs...)
 }
 
-// Evaluate evaluates the rules at the moment of the last look, unless that is done. A rule that fails records nothing.
+// Evaluate evaluates the rules at the moment of the last scrape, unless that is done. A rule that fails records
+// nothing.
 func (m *Measurement) Evaluate(ctx context.Context) {
 	if m.evaluated.Equal(m.Last) {
 		return

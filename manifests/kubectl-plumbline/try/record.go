@@ -117,7 +117,7 @@ func classic(h *histogram.FloatHistogram) *dto.Histogram {
 // Replay reads a record and evaluates the rules over it as they were when it was made. name is the record's, for
 // errors, which name the line, too; note is New's. It fails when ctx ends.
 func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*Measurement, error) {
-	looks, err := read(name, r)
+	scrapes, err := read(name, r)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*M
 	if err != nil {
 		return nil, err
 	}
-	moments := slices.Sorted(maps.Keys(looks))
-	// Its last look may have taken its time.
+	moments := slices.Sorted(maps.Keys(scrapes))
+	// Its last scrape may have taken its time.
 	if span := time.Duration(moments[len(moments)-1]-moments[0]) * time.Millisecond; span < 0 || span > MostSpan+scrapeTimeout {
 		return nil, fmt.Errorf("%s: no record of kubectl plumbline try: its timestamps span %v, more than %v", name, span, MostSpan)
 	}
@@ -134,7 +134,7 @@ func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*M
 		if ctx.Err() != nil {
 			break
 		}
-		if _, err := m.Add(ctx, time.UnixMilli(at), Page{Text: looks[at].text.Bytes()}); err != nil {
+		if _, err := m.Add(ctx, time.UnixMilli(at), Page{Text: scrapes[at].text.Bytes()}); err != nil {
 			return nil, fmt.Errorf("%s: at %.3f: %w", name, float64(at)/1000, err)
 		}
 	}
@@ -145,16 +145,16 @@ func Replay(ctx context.Context, name string, r io.Reader, note func(error)) (*M
 	return m, nil
 }
 
-// look is what a record has of one moment, in the text format, which has other types: only histograms' matter here. kind
-// is the TYPE line that it had last.
-type look struct {
+// scrape is what a record has of one moment, in the text format, which has other types: only histograms' matter here.
+// kind is the TYPE line that it had last.
+type scrape struct {
 	text bytes.Buffer
 	kind string
 }
 
-// read returns a record's looks by their moments, in milliseconds.
-func read(name string, r io.Reader) (looks map[int64]*look, err error) {
-	looks = map[int64]*look{}
+// read returns a record's scrapes by their moments, in milliseconds.
+func read(name string, r io.Reader) (scrapes map[int64]*scrape, err error) {
+	scrapes = map[int64]*scrape{}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mostLine)
 	kind, ended, n := "", false, 0
@@ -183,10 +183,10 @@ func read(name string, r io.Reader) (looks map[int64]*look, err error) {
 		if err != nil {
 			return nil, wrong(err)
 		}
-		l := looks[at]
+		l := scrapes[at]
 		if l == nil {
-			l = &look{}
-			looks[at] = l
+			l = &scrape{}
+			scrapes[at] = l
 		}
 		if l.kind != kind {
 			l.text.WriteString(kind)
@@ -201,10 +201,10 @@ func read(name string, r io.Reader) (looks map[int64]*look, err error) {
 	if !ended {
 		return nil, wrong(fmt.Errorf("it ends without # EOF: it was cut short"))
 	}
-	if len(looks) == 0 {
+	if len(scrapes) == 0 {
 		return nil, wrong(fmt.Errorf("it has no sample"))
 	}
-	return looks, nil
+	return scrapes, nil
 }
 
 // one reads the only sample of a text.

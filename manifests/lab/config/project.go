@@ -89,8 +89,8 @@ func (l *Lab) probeTimes(probe map[string]any) {
 	probe["failure_threshold"] = 1_000_000
 }
 
-// needs hands a process's conditions of depends_on over to the gate, which looks at the present life of
-// another process where process-compose looks at its first, and gives up a process whose other has
+// needs hands a process's conditions of depends_on over to the gate, which checks the present life of
+// another process where process-compose checks its first, and gives up a process whose other has
 // ended meanwhile. What is left of depends_on is the order of the end.
 func needs(process map[string]any) map[string]any {
 	lab, ok := process["x-lab"].(map[string]any)

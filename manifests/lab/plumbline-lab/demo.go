@@ -61,12 +61,12 @@ func runDemo(ctx context.Context, o options, d demoOptions) (err error) {
 // demo is a demo under way.
 type demo struct {
 	demoOptions
-	lab      *config.Lab
-	view     *view
-	reporter *reporter
-	began    time.Time
-	looks    []look
-	marks    []report.Mark
+	lab       *config.Lab
+	view      *view
+	reporter  *reporter
+	began     time.Time
+	snapshots []snapshot
+	marks     []report.Mark
 }
 
 func newDemo(lab *config.Lab, d demoOptions) (*demo, error) {
@@ -88,12 +88,12 @@ func (d *demo) run(ctx context.Context) error {
 			return err
 		}
 		window := max(d.duration, d.lab.Live())
-		return d.look(ctx, "The last "+window.String(), window)
+		return d.report(ctx, "The last "+window.String(), window)
 	}
 	if err := d.watch(ctx, d.settled()); err != nil {
 		return err
 	}
-	if err := d.look(ctx, "Before anything is broken", d.lab.Live()); err != nil {
+	if err := d.report(ctx, "Before anything is broken", d.lab.Live()); err != nil {
 		return err
 	}
 	if err := d.breakIt(ctx); err != nil {
@@ -102,7 +102,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.watch(ctx, d.settled()); err != nil {
 		return err
 	}
-	return d.look(ctx, "After it was healed", d.lab.Live())
+	return d.report(ctx, "After it was healed", d.lab.Live())
 }
 
 // breakIt breaks the lab for the demo's duration and reports on it just before the end.
@@ -124,7 +124,7 @@ func (d *demo) breakIt(ctx context.Context) (err error) {
 		return err
 	}
 	// Not of the time before it was broken, nor of the change.
-	return d.look(ctx, "While it was broken: "+broken.What, max(d.duration-10*time.Second, 10*time.Second).Truncate(time.Second))
+	return d.report(ctx, "While it was broken: "+broken.What, max(d.duration-10*time.Second, 10*time.Second).Truncate(time.Second))
 }
 
 // watch shows the live figures for a while.
@@ -153,8 +153,8 @@ func (d *demo) watch(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// look reports on a window that has just ended, and keeps it for the page.
-func (d *demo) look(ctx context.Context, title string, window time.Duration) error {
+// report reports on a window that has just ended, and keeps it for the page.
+func (d *demo) report(ctx context.Context, title string, window time.Duration) error {
 	fmt.Printf("\n%s\n", title)
 	if d.wide {
 		if err := d.view.summary(ctx, os.Stdout, window); err != nil {
@@ -163,7 +163,7 @@ func (d *demo) look(ctx context.Context, title string, window time.Duration) err
 		fmt.Println()
 	}
 	findings, err := d.reporter.show(ctx, window)
-	d.looks = append(d.looks, look{title, findings})
+	d.snapshots = append(d.snapshots, snapshot{title, findings})
 	return err
 }
 
@@ -191,7 +191,7 @@ func (d *demo) writePage(ctx context.Context) error {
 		path = filepath.Join(d.lab.Repo, path)
 	}
 	r := &report.Report{Title: "Plumbline's demo: where a commit's time goes", Began: d.began, Last: time.Now(), Done: 1, Marks: d.marks}
-	for _, l := range d.looks {
+	for _, l := range d.snapshots {
 		s := report.Section{Title: l.title}
 		for _, f := range l.findings {
 			s.Findings = append(s.Findings, report.NewFinding(f))
@@ -229,8 +229,8 @@ func endOf(ctx context.Context, o options, err error) error {
 	return err
 }
 
-// look is what was found at one time of a demo.
-type look struct {
+// snapshot is what was found at one time of a demo.
+type snapshot struct {
 	title    string
 	findings []*why.Finding
 }

@@ -92,7 +92,7 @@ func findPrograms(who string, packages map[string]string) error {
 	return fmt.Errorf("%w; apt-get install %s", first, strings.Join(slices.Sorted(maps.Keys(missing)), " "))
 }
 
-// checkSpace looks at the file system that dir will be made on.
+// checkSpace reads the file system that dir will be made on.
 func checkSpace(dir string, need uint64) error {
 	existing := dir
 	for {

@@ -69,7 +69,7 @@ func (v *view) print(ctx context.Context, w io.Writer, tables []table.Table, win
 func (v *view) awaitFull(ctx context.Context, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	// Each look is a question for each cell: on a slow machine, which has a longer interval, they would hold up what
+	// Each refresh is a query for each cell: on a slow machine, which has a longer interval, they would hold up what
 	// they wait for.
 	tick := time.NewTicker(max(500*time.Millisecond, time.Duration(v.lab.Interval)/4))
 	defer tick.Stop()

@@ -20,7 +20,7 @@ const (
 	// probed is how long the supervisor's probe of a former life can be taken for that of the present
 	// one: probes have a period of 1 s.
 	probed = 2 * time.Second
-	// tick is how often a waiting gate looks.
+	// tick is how often a waiting gate checks.
 	tick = 200 * time.Millisecond
 )
 

@@ -13,7 +13,7 @@ const (
 	iscsiVolume  = "pvc-iscsi"
 	iscsiTargets = 2
 	iscsiPrefix  = "iqn.2026-11.io.plumbline:"
-	// leaveDelay lets the agent look at a path that leaves several times.
+	// leaveDelay lets the agent scan a path that leaves several times.
 	leaveDelay = 3 * time.Second
 	// iscsiName is the agent's flag for how they are named.
 	iscsiName = `guest=iqn\.2026-11\.io\.plumbline:(?P<volume>.+)-r-(?P<replica>[0-9]+)`

@@ -55,7 +55,8 @@ type remotePaths struct {
 	slowLink, slowDisk int
 }
 
-// follow waits until all paths are followed: what a path did before is not counted, and it is looked for once a second.
+// follow waits until all paths are followed: what a path did before is not counted, and it is scanned for once a
+// second.
 func (n *remotePaths) follow(t *rig.Scope) {
 	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := n.agent.scrape()

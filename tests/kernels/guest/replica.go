@@ -31,7 +31,7 @@ func useVolume(t *rig.Scope, a *agent, out *outcome.Outcome) {
 	v := rig.NewVolume(t, replicas)
 	v.Start()
 	// What an engine did before it was followed is not counted: a notice from the kernel brings that about at once, and
-	// else a look at all processes every ten seconds.
+	// else a scan of all processes every ten seconds.
 	started := time.Now()
 	rig.Eventually(t, rig.DefaultTimeout, func() error {
 		m, err := a.scrape()

@@ -63,7 +63,8 @@ func (d *scsiDisk) fail(t *rig.Scope, way int) {
 }
 
 // read reads the disk, and returns how long that took and how often the kernel put one of the reads back into its
-// queue. It fails if something else read the disk meanwhile, or since so many reads were made: what looks at a new disk may take a while.
+// queue. It fails if something else read the disk meanwhile, or since so many reads were made: what reads a new disk
+// may take a while.
 func (d *scsiDisk) read(t *rig.Scope, made uint64) (took time.Duration, requeued uint64, err error) {
 	event := filepath.Join(tracing, "events/block/block_rq_requeue/enable")
 	t.Check(os.WriteFile(filepath.Join(tracing, "trace"), nil, 0))

@@ -163,10 +163,10 @@ func (n *node) hogCPU() {
 	defer n.try("delete", "pod", "hog", "--ignore-not-found")
 	n.kubectl("wait", "--for=condition=Ready", "pod/hog", "--timeout=3m")
 	began := time.Now()
-	look := func() {
+	check := func() {
 		found, err := n.firing("CanarySlow", "BlockLatencyShifted", "WalSyncSlow", "QueueDominates")
 		if err != nil {
-			return // a busy Prometheus; the next look will show
+			return // a busy Prometheus; the next check will show
 		}
 		for _, a := range found {
 			if a.ActiveAt.Before(began) {
@@ -179,7 +179,7 @@ func (n *node) hogCPU() {
 	}
 	felt := ""
 	for felt == "" || time.Since(began) < 7*time.Minute {
-		look()
+		check()
 		if found, err := n.firing("CanaryHostSlow"); err == nil && len(found) > 0 {
 			n.t.Logf("CanaryHostSlow after %.0f s: %v %v", time.Since(began).Seconds(), found[0].Labels, found[0].Annotations)
 			felt = "host"
@@ -193,7 +193,7 @@ func (n *node) hogCPU() {
 			alerts, _ := n.query(`ALERTS{alertname=~"Canary.+"}`)
 			n.t.Fatalf("nobody felt the busy CPUs; slow: %v; alerts: %v", slow, alerts)
 		}
-		time.Sleep(time.Second) // an alert may fire at any moment: look often, and all the while
+		time.Sleep(time.Second) // an alert may fire at any moment: check often, and all the while
 	}
 	n.t.Logf("felt by: %s", felt)
 	n.agree("db-"+control, "postgresql-"+control+"-1", []answer.Culprit{{Reason: why.CPU}})
@@ -201,7 +201,7 @@ func (n *node) hogCPU() {
 	n.preferPods(true)
 	// What the rules' windows still remember blames nobody either.
 	testkit.Eventually(n.t, 15*time.Minute, func() error {
-		look()
+		check()
 		return n.none(`loadgen:slow:bool{window=~"5m|10m"}`)()
 	})
 }

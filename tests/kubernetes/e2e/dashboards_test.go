@@ -53,7 +53,7 @@ func reason(place string) string {
 	return notOnNode[place]
 }
 
-// panels looks at every expression of every dashboard: those of notOnNode aside, each panel has
+// panels evaluates every expression of every dashboard: those of notOnNode aside, each panel has
 // data. The table of all goes to build/e2e/panels.md.
 func (n *node) panels() {
 	n.t.Helper()

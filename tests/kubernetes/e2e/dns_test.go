@@ -73,7 +73,7 @@ func (s *names) find(name string) (address [4]byte, ok bool) {
 	ours := strings.HasSuffix(name, ".svc.cluster.local")
 	if ours && s.reading == nil && time.Since(s.read) >= time.Second {
 		s.reading = make(chan struct{})
-		go s.look()
+		go s.refresh()
 	}
 	reading := s.reading
 	s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *names) find(name string) (address [4]byte, ok bool) {
 	return address, ok
 }
 
-// look reads all Services.
-func (s *names) look() {
+// refresh reads all Services.
+func (s *names) refresh() {
 	found, err := s.services()
 	s.mu.Lock()
 	defer s.mu.Unlock()

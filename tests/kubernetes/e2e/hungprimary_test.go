@@ -97,7 +97,7 @@ func (n *node) hangPrimary(disk *rig.SlowDisk, pages *pager) {
 			}
 			return nil
 		})
-		s, err := w.look()
+		s, err := w.read()
 		n.must(err)
 		n.note("%4.0f s the oldest transaction waits for %.0f s", time.Since(began).Seconds(), s.oldest)
 		// The disk has the volumes of three servers, and one page reports it, with their claims.

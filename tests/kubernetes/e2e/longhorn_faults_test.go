@@ -76,8 +76,8 @@ func (n *node) reportFault(file, what string, v longhornVolume, began time.Time,
 	return ours
 }
 
-// watchAlerts looks at the alerts that fire once a second, until the returned function is called. It returns those that are about the
-// volume and others, each by its name and what it names, with the seconds until it fired.
+// watchAlerts reads the alerts that fire once a second, until the returned function is called. It returns those that
+// are about the volume and others, each by its name and what it names, with the seconds until it fired.
 func (n *node) watchAlerts() func(longhornVolume) (ours, others string) {
 	n.t.Helper()
 	began := time.Now()

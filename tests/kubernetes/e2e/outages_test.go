@@ -51,7 +51,7 @@ func (n *node) watch(namespace, cluster, class string) *watcher {
 		"--web.listen-address="+watcherAddress, "--dsn="+n.dsn(namespace, cluster))
 	w := &watcher{n, process}
 	testkit.Eventually(n.t, defaultTimeout, func() error {
-		s, err := w.look()
+		s, err := w.read()
 		if err == nil && s.committed < 10*watcherRate {
 			err = fmt.Errorf("%.0f transactions are committed", s.committed)
 		}
@@ -73,8 +73,8 @@ func (n *node) dsn(namespace, cluster string) string {
 // end ends the watcher.
 func (w *watcher) end() { w.process.Kill() }
 
-// look reads what the watcher exports.
-func (w *watcher) look() (s seen, err error) {
+// read reads what the watcher exports.
+func (w *watcher) read() (s seen, err error) {
 	answer, err := http.Get("http://" + watcherAddress + "/metrics")
 	if err != nil {
 		return s, err
@@ -122,12 +122,12 @@ func label(m *dto.Metric, name string) string {
 func (w *watcher) outage(what string, happens func()) {
 	n := w.n
 	n.t.Helper()
-	first, err := w.look()
+	first, err := w.read()
 	n.must(err)
 	// Half a minute as it is otherwise.
 	var before seen
 	testkit.Eventually(n.t, defaultTimeout, func() error {
-		before, err = w.look()
+		before, err = w.read()
 		if err == nil && before.committed-first.committed < 30*watcherRate {
 			err = errors.New("too few are committed to know how long they take")
 		}
@@ -137,7 +137,7 @@ func (w *watcher) outage(what string, happens func()) {
 	happens()
 	var after seen
 	testkit.Eventually(n.t, defaultTimeout, func() error {
-		after, err = w.look()
+		after, err = w.read()
 		if err == nil && (after.outages == before.outages || after.oldest > 1) {
 			err = fmt.Errorf("%.0f outages are over; the oldest transaction waits for %.1f s", after.outages-before.outages, after.oldest)
 		}
@@ -145,7 +145,7 @@ func (w *watcher) outage(what string, happens func()) {
 	})
 	took := time.Since(began)
 	testkit.Eventually(n.t, 2*time.Minute, func() error {
-		after, err = w.look()
+		after, err = w.read()
 		if err == nil && after.afterwards-before.afterwards < 55*watcherRate && after.outageSeconds-before.outageSeconds > 1 {
 			err = errors.New("the minute after is not over")
 		}

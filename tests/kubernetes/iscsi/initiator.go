@@ -196,14 +196,14 @@ func bridge(t Target) (file string, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	file = filepath.Join(mount, volumeFile)
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		if _, err := os.Stat(file); err == nil {
 			return file, nil
 		}
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case err := <-ended:
 			text, _ := os.ReadFile(log.Name())
 			return "", fmt.Errorf("longhorn-bridge: %v: %s", err, text)

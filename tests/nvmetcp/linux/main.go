@@ -111,7 +111,7 @@ func open(t *rig.Scope, device string) *os.File {
 	return f
 }
 
-// write writes data, and looks for them at both ends.
+// write writes data, and checks that both ends have them.
 func write(t *rig.Scope, disk, there *os.File, data, back []byte) {
 	for i := range data {
 		data[i] = byte(i/512 + i + len(data)>>9)

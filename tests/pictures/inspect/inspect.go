@@ -1,6 +1,6 @@
-// Package look opens pages of a Grafana in a browser without a window and finds what a person would call broken:
+// Package inspect opens pages of a Grafana in a browser without a window and finds what a person would call broken:
 // panels with an error or without data, numbers that are none, text that is cut off.
-package look
+package inspect
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 //go:embed hook.js
 var hook string
 
-//go:embed look.js
-var look string
+//go:embed inspect.js
+var script string
 
 // Finding is one thing that is wrong on a page.
 type Finding struct {
@@ -97,13 +97,13 @@ func Start(ctx context.Context, folder string, want ...string) (*Browser, func()
 	return &Browser{context, append(append([]string(nil), NoData...), want...)}, stop, nil
 }
 
-// View is how a page is looked at.
+// View is how a page is shown.
 type View struct {
 	// Width is the window's, Height what a picture shows of the page; 0 is all of it.
 	Width, Height int
 }
 
-// seen is what look.js returns.
+// seen is what inspect.js returns.
 type seen struct {
 	Panels, Loading, Bottom int
 	Signature               string
@@ -153,11 +153,11 @@ func (b *Browser) Open(url string, v View, deadline time.Duration) ([]Finding, [
 	return append(requests.refused(), s.Findings...), png, nil
 }
 
-// calm is how many looks in a row must see the same.
+// calm is how many checks in a row must see the same.
 const calm = 3
 
-// settled looks until nothing is being loaded and nothing changes any more. As Grafana draws a panel when it comes into
-// sight, the window of that height, unless it is 0, is made as tall as the page.
+// settled checks until nothing is being loaded and nothing changes any more. As Grafana draws a panel when it comes
+// into sight, the window of that height, unless it is 0, is made as tall as the page.
 func (b *Browser) settled(tab context.Context, requests *requests, width, height int) (seen, error) {
 	words, err := json.Marshal(b.noData)
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *Browser) settled(tab context.Context, requests *requests, width, height
 	}
 	var last seen
 	for same := 0; same < calm; {
-		now, err := chromedp.Run(tab, chromedp.Evaluate[seen]("("+strings.TrimSuffix(strings.TrimSpace(look), ";")+")("+string(words)+")"))
+		now, err := chromedp.Run(tab, chromedp.Evaluate[seen]("("+strings.TrimSuffix(strings.TrimSpace(script), ";")+")("+string(words)+")"))
 		if err != nil {
 			return seen{}, stuck(err, last, requests)
 		}

@@ -1,4 +1,4 @@
-package look
+package inspect
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func start(t *testing.T) *Browser {
 
 const deadline = testkit.DefaultTimeout
 
-func TestLook(t *testing.T) {
+func TestInspect(t *testing.T) {
 	server := httptest.NewServer(http.FileServer(http.Dir("testdata")))
 	t.Cleanup(server.Close)
 	b := start(t)
