@@ -309,8 +309,8 @@ func databaseDisk(t *rig.Scope, o options) {
 // punctual raises this program, which holds things back, above other load. What it started
 // before stays as it is.
 func punctual(t *rig.Scope) {
-	t.Check(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
-	t.Cleanup(func() { t.Check(rig.Schedule(0, 0)) })
+	t.Check(rig.Schedule(rig.Punctual))
+	t.Cleanup(func() { t.Check(rig.Schedule(rig.Normal)) })
 }
 
 func tempDir(t *rig.Scope) string {

@@ -8,16 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PunctualPolicy and PunctualPriority are how what must not wait for other load on the machine is scheduled: by
-// SCHED_RR, at its lowest priority.
-const (
-	PunctualPolicy   = 2
-	PunctualPriority = 1
+// Scheduling is how threads share the CPUs with other load on the machine.
+type Scheduling struct {
+	Policy, Priority uint32
+	Nice             int32
+}
+
+var (
+	Normal = Scheduling{}
+	// Punctual is for what must not wait for other load and computes little: SCHED_RR, at its lowest priority.
+	Punctual = Scheduling{Policy: 2, Priority: 1}
+	// Preferred is for a database server, too. Its threads spin for locks, MariaDB's for the one of a group of commits:
+	// punctual ones would keep the CPU from the thread that has the lock, and all others from the machine.
+	Preferred = Scheduling{Nice: -20}
 )
 
-// Schedule sets how this process's threads, and those they will start, are scheduled; 0 and 0
-// are normal.
-func Schedule(policy, priority uint32) error {
+// Schedule sets how this process's threads, and those they will start, are scheduled.
+func Schedule(s Scheduling) error {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -27,7 +34,7 @@ func Schedule(policy, priority uint32) error {
 		if err != nil {
 			return err
 		}
-		attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority}
+		attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: s.Policy, Priority: s.Priority, Nice: s.Nice}
 		if err := unix.SchedSetAttr(id, &attributes, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}

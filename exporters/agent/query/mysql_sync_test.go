@@ -35,11 +35,11 @@ type slowServer struct {
 func startSlowServer(t *testing.T, start func(t testing.TB, prepare func(dir string, who *syscall.Credential)) *servertest.MariaDB) *slowServer {
 	t.Helper()
 	testkit.NeedRoot(t)
-	if err := rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority); err != nil {
+	if err := rig.Schedule(rig.Preferred); err != nil {
 		t.Logf("other load may disturb: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := rig.Schedule(0, 0); err != nil {
+		if err := rig.Schedule(rig.Normal); err != nil {
 			t.Error(err)
 		}
 	})
@@ -70,10 +70,18 @@ func startSlowServer(t *testing.T, start func(t testing.TB, prepare func(dir str
 	return s
 }
 
+// during is querytest.During, once what came before is counted.
+func (s *slowServer) during(t *testing.T, statements uint64, f func()) querytest.Seen {
+	t.Helper()
+	before := collectAtRest(t, s.q, s.name)
+	f()
+	return querytest.Since(t, s.q, s.name, before, statements)
+}
+
 // learn has the server write and flush two megabytes of its log: the agent learns on which futexes sessions wait for that.
 func (s *slowServer) learn(t *testing.T) {
 	t.Helper()
-	querytest.During(t, s.q, s.name, learners*perLearner, func() {
+	s.during(t, learners*perLearner, func() {
 		var wg sync.WaitGroup
 		for range learners {
 			do := s.client(t)
@@ -141,7 +149,7 @@ func (s *slowServer) held(within []rig.Span) (sum time.Duration) {
 // and the phases of that, in seconds.
 func (s *slowServer) commit(t *testing.T, do func(string), delay time.Duration) (held float64, phases map[string]float64) {
 	t.Helper()
-	got := querytest.During(t, s.q, s.name, 3, func() {
+	got := s.during(t, 3, func() {
 		do("begin")
 		do("insert into d.t (n) values (1)")
 		time.Sleep(2*delay + 2*time.Millisecond)
@@ -191,7 +199,8 @@ func TestQueryMySQLSync(t *testing.T) {
 				_, base := more(0)
 				held, with := more(delay)
 				t.Logf("%v: held back %.3f ms a commit, sync %+.1f %%", delay, 1e3*held, 100*(with-base)/held)
-				if held < delay.Seconds() || math.Abs(with-base) > 0.05*held {
+				// Beside other load, threads take some tens of microseconds more or less to come to a CPU.
+				if held < delay.Seconds() || math.Abs(with-base) > 0.05*held+50e-6 {
 					t.Errorf("held back by %v: %.3f ms of a commit were held back, and its sync grew by %.3f ms", delay, 1e3*held, 1e3*(held+with-base))
 				}
 			}
@@ -241,7 +250,7 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			for range 3 {
 				spans = nil
 				s.files.Syncs.Spans()
-				got := querytest.During(t, s.q, s.name, clients*commits, all)
+				got := s.during(t, clients*commits, all)
 				held := s.held(spans).Seconds()
 				querytest.WantCounts(t, got, map[string]uint64{"insert": clients * commits})
 				querytest.WantSum(t, got)

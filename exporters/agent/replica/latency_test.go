@@ -98,12 +98,12 @@ func newPunctualVolume(t testing.TB, n int) *testVolume {
 	v := newTestVolume(t, 0)
 	testkit.Tool(t, "chrt")
 	rig.KeepAwake(t)
-	if err := rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority); err != nil {
+	if err := rig.Schedule(rig.Punctual); err != nil {
 		t.Logf("at normal priority, so other load on the machine may spoil attempts: %v", err)
 	} else {
-		v.Within = []string{testkit.Tool(t, "chrt"), "--rr", fmt.Sprint(rig.PunctualPriority)}
+		v.Within = []string{testkit.Tool(t, "chrt"), "--rr", fmt.Sprint(rig.Punctual.Priority)}
 		t.Cleanup(func() {
-			if err := rig.Schedule(0, 0); err != nil {
+			if err := rig.Schedule(rig.Normal); err != nil {
 				t.Error(err)
 			}
 		})

@@ -155,8 +155,8 @@ func (a alert) suspect() string {
 func (n *node) hogCPU() {
 	n.t.Helper()
 	// The held disk's data come from this process: the disk itself must not wait for a CPU. Nor may the node's own programs.
-	n.must(rig.Schedule(rig.PunctualPolicy, rig.PunctualPriority))
-	defer rig.Schedule(0, 0)
+	n.must(rig.Schedule(rig.Punctual))
+	defer rig.Schedule(rig.Normal)
 	n.preferPods(false)
 	defer n.preferPods(true)
 	n.apply(hog)
