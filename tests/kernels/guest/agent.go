@@ -47,6 +47,9 @@ func startAgent(t *rig.Scope, o options, out *outcome.Outcome) *agent {
 			logf("%s does not work here: %s", name, f.Why)
 		}
 	}
+	if !out.Replica.Works { // these load their programs, which need the same of a kernel, once there is an initiator or a target
+		out.NVMe, out.ISCSI = out.Replica, out.Replica
+	}
 	return a
 }
 
