@@ -133,7 +133,7 @@ e2e-programs: ARCHS = $$($(GO) env GOHOSTARCH)
 e2e-programs: image-binaries image-tools
 	@tools/install-packages kubernetes lab
 	@tools/build kubernetes prometheus-operator prometheus-config-reloader local-path-provisioner prometheus-kubernetes cloudnative-pg mysqld_exporter helm \
-		longhorn-engine longhorn-manager longhorn-instance-manager csi-provisioner csi-attacher csi-resizer csi-snapshotter csi-sidecar grpc-health-probe
+		longhorn-engine longhorn-engine-rebuilt longhorn-manager longhorn-instance-manager csi-provisioner csi-attacher csi-resizer csi-snapshotter csi-sidecar grpc-health-probe
 	@tools/unstable mysql
 
 e2e-kubernetes: e2e-programs ## Everything on a real Kubernetes node on this machine; of its scenarios ONLY those that match, such as ONLY='helm|CPU_hogged'.

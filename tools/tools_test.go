@@ -46,14 +46,15 @@ func TestVersions(t *testing.T) {
 		t.Fatalf("tools/build --list: %s", list)
 	}
 	versionArguments := map[string][]string{
-		"process-compose": {"version"},
-		"longhorn-engine": {"version", "--client-only"},
-		"k6":              {"version"},
-		"helm":            {"version"},
-		"krew":            {"version"},
-		"jaeger":          {"version"},
-		"kubectl":         {"version", "--client"},
-		"cloudnative-pg":  {"version"},
+		"process-compose":         {"version"},
+		"longhorn-engine":         {"version", "--client-only"},
+		"longhorn-engine-rebuilt": {"version", "--client-only"},
+		"k6":                      {"version"},
+		"helm":                    {"version"},
+		"krew":                    {"version"},
+		"jaeger":                  {"version"},
+		"kubectl":                 {"version", "--client"},
+		"cloudnative-pg":          {"version"},
 	}
 	// What they report their build would have to set, or is the commit of a checkout, which a module does not have.
 	unversioned := []string{"grpc-health-probe", "csi-resizer", "csi-sidecar"}

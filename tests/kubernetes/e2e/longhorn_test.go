@@ -32,7 +32,7 @@ var longhornClasses = []string{"longhorn-r1", "longhorn-r3"}
 // LonghornImage has all of Longhorn's own programs.
 func (n *node) LonghornImage() string { return "e2e/longhorn:local" }
 
-// otherLonghornImage is the same under another name, which to Longhorn is another version of its engine.
+// otherLonghornImage has an engine of another commit, as far as Longhorn knows.
 const otherLonghornImage = "e2e/longhorn:other"
 
 // buildShims builds what attaches Longhorn's volumes.
@@ -99,7 +99,6 @@ func (n *node) loadLonghorn() {
 	add("/usr/bin/tini-static", "/tini")
 	add(testkit.Tool(n.t, "longhorn-manager"), "/usr/local/sbin/longhorn-manager")
 	add(testkit.Tool(n.t, "longhorn-instance-manager"), "/usr/local/bin/longhorn-instance-manager")
-	add(testkit.Tool(n.t, "longhorn-engine"), "/usr/local/bin/longhorn")
 	add(testkit.Tool(n.t, "grpc-health-probe"), "/usr/local/bin/grpc_health_probe")
 	add(n.path("bin", "iscsiadm"), "/usr/sbin/tgtd", "/usr/sbin/tgtadm", "/usr/sbin/sg_raw") // one program has the four names
 	files["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
@@ -118,7 +117,8 @@ func (n *node) loadLonghorn() {
 		files[folder+"/.keep"] = n.path("etc", "empty")
 	}
 	const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	for _, tag := range []string{n.LonghornImage(), otherLonghornImage} {
+	for tag, engine := range map[string]string{n.LonghornImage(): "longhorn-engine", otherLonghornImage: "longhorn-engine-rebuilt"} {
+		add(testkit.Tool(n.t, engine), "/usr/local/bin/longhorn")
 		n.load(tag, &images.Dockerfile{Files: files, Entrypoint: []string{"/tini", "--"}}, "/", path)
 	}
 
