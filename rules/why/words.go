@@ -12,9 +12,12 @@ import (
 	"github.com/plumbline/plumbline/rules/layers"
 )
 
+// hasEngine reports whether an engine or replicas of the volume are measured below its device.
+func (f *Finding) hasEngine() bool { return Known(first(f.Write.Engine, slowestOf(f.Replicas).Time())) }
+
 // layerWord names a layer of the finding: below a device there may be an engine.
 func (f *Finding) layerWord(name string) string {
-	if name == layers.Device && Known(first(f.Write.Engine, slowestOf(f.Replicas).Time())) {
+	if name == layers.Device && f.hasEngine() {
 		return "the way to the engine"
 	}
 	return layers.Of(name).Words
@@ -208,7 +211,7 @@ func (f *Finding) writeWords() string {
 	parts := []part{{replica, slowest.Time()}}
 	for _, layer := range []string{layers.Path, layers.Engine, layers.Queue, layers.Device} {
 		name := f.layerWord(layer)
-		if name == layers.Of(layers.Device).Words {
+		if layer == layers.Device && !f.hasEngine() {
 			name += " " + f.Target.Device
 		}
 		parts = append(parts, part{name, seconds(w.Layers, layer)})
