@@ -64,7 +64,7 @@ var (
 	queryOverflows = prometheus.NewDesc("plumbline_query_servers_overflow_total",
 		`Database servers that have no series of their own, because there are too many; they are in server="other".`, nil, nil)
 	queryUnfollowed = prometheus.NewDesc("plumbline_query_servers_unfollowed",
-		"Processes with a database server's name that were not followed at the last scan of all processes, because there are more than four times as many as may have series of their own, or more than are looked at at once (256): the turn of the latter comes with a later look.", nil, nil)
+		"Processes with a database server's name that were not followed at the last scan of all processes, because there are more than four times as many as may have series of their own, or more than are scanned at once (256): the turn of the latter comes with a later scan.", nil, nil)
 	queryFolded = prometheus.NewDesc("plumbline_query_servers_folded_total",
 		`Ended database servers whose counts went to server="other" before their time, because of the many that ended.`, nil, nil)
 	queryProcesses = prometheus.NewDesc("plumbline_query_processes",
