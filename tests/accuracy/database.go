@@ -309,8 +309,7 @@ func databaseDisk(t *rig.Scope, o options) {
 // punctual raises this program, which holds things back, above other load. What it started
 // before stays as it is.
 func punctual(t *rig.Scope) {
-	t.Check(rig.Schedule(rig.Punctual))
-	t.Cleanup(func() { t.Check(rig.Schedule(rig.Normal)) })
+	t.Check(rig.ScheduleTest(t, rig.Punctual))
 }
 
 func tempDir(t *rig.Scope) string {

@@ -36,7 +36,7 @@ func startReplicated(t *rig.Scope, o options, proxied, slowed bool) *replicated 
 	t.Check(rig.OwnMounts())
 	punctual(t)
 	v := &replicated{Volume: rig.NewVolume(t, 0), t: t}
-	v.Within = []string{rig.Tool(t, "chrt"), "--rr", fmt.Sprint(rig.Punctual.Priority)}
+	v.Within = rig.Punctually(t)
 	for range 3 {
 		v.AddReplica()
 	}

@@ -37,8 +37,7 @@ func measure(t *rig.Scope, o options) *measured {
 	t.Cleanup(func() { t.Check(a.Stop()) })
 	// What holds back must be on time, and the servers and what measures their stores are not to wait for others' work
 	// on this machine: they begin with this program's priority.
-	t.Check(rig.Schedule(rig.Preferred))
-	t.Cleanup(func() { t.Check(rig.Schedule(rig.Normal)) })
+	t.Check(rig.ScheduleTest(t, rig.Preferred))
 	var servers []*server
 	for i, s := range stores {
 		if o.stores.MatchString(s.name) {

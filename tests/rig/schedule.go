@@ -2,6 +2,7 @@ package rig
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 
@@ -22,6 +23,23 @@ var (
 	// punctual ones would keep the CPU from the thread that has the lock, and all others from the machine.
 	Preferred = Scheduling{Nice: -20}
 )
+
+// ScheduleTest has this process scheduled so until the test's end.
+func ScheduleTest(t T, s Scheduling) error {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := Schedule(Normal); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+	return Schedule(s)
+}
+
+// Punctually returns what a command begins with that is to be punctual.
+func Punctually(t T) []string {
+	t.Helper()
+	return []string{Tool(t, "chrt"), "--rr", fmt.Sprint(Punctual.Priority)}
+}
 
 // Schedule sets how this process's threads, and those they will start, are scheduled.
 func Schedule(s Scheduling) error {

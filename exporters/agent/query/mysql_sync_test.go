@@ -35,14 +35,9 @@ type slowServer struct {
 func startSlowServer(t *testing.T, start func(t testing.TB, prepare func(dir string, who *syscall.Credential)) *servertest.MariaDB) *slowServer {
 	t.Helper()
 	testkit.NeedRoot(t)
-	if err := rig.Schedule(rig.Preferred); err != nil {
+	if err := rig.ScheduleTest(t, rig.Preferred); err != nil {
 		t.Logf("other load may disturb: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := rig.Schedule(rig.Normal); err != nil {
-			t.Error(err)
-		}
-	})
 	s := &slowServer{}
 	s.MariaDB = start(t, func(dir string, who *syscall.Credential) {
 		backing, at := filepath.Join(t.TempDir(), "backing"), filepath.Join(dir, "slow")
@@ -196,13 +191,15 @@ func TestQueryMySQLSync(t *testing.T) {
 				return collectortest.Median(holds), collectortest.Median(differences)
 			}
 			for _, delay := range []time.Duration{500 * time.Microsecond, 2 * time.Millisecond, 8 * time.Millisecond} {
-				_, base := more(0)
-				held, with := more(delay)
-				t.Logf("%v: held back %.3f ms a commit, sync %+.1f %%", delay, 1e3*held, 100*(with-base)/held)
-				// Beside other load, threads take some tens of microseconds more or less to come to a CPU.
-				if held < delay.Seconds() || math.Abs(with-base) > 0.05*held+50e-6 {
-					t.Errorf("held back by %v: %.3f ms of a commit were held back, and its sync grew by %.3f ms", delay, 1e3*held, 1e3*(held+with-base))
-				}
+				collectortest.OnceOf(t, 3, func() error {
+					_, base := more(0)
+					held, with := more(delay)
+					t.Logf("%v: held back %.3f ms a commit, sync %+.1f %%", delay, 1e3*held, 100*(with-base)/held)
+					if held < delay.Seconds() || math.Abs(with-base) > 0.05*held {
+						return fmt.Errorf("held back by %v: %.3f ms of a commit were held back, and its sync grew by %.3f ms", delay, 1e3*held, 1e3*(held+with-base))
+					}
+					return nil
+				})
 			}
 		})
 	}

@@ -98,35 +98,15 @@ func newPunctualVolume(t testing.TB, n int) *testVolume {
 	v := newTestVolume(t, 0)
 	testkit.Tool(t, "chrt")
 	rig.KeepAwake(t)
-	if err := rig.Schedule(rig.Punctual); err != nil {
+	if err := rig.ScheduleTest(t, rig.Punctual); err != nil {
 		t.Logf("at normal priority, so other load on the machine may spoil attempts: %v", err)
 	} else {
-		v.Within = []string{testkit.Tool(t, "chrt"), "--rr", fmt.Sprint(rig.Punctual.Priority)}
-		t.Cleanup(func() {
-			if err := rig.Schedule(rig.Normal); err != nil {
-				t.Error(err)
-			}
-		})
+		v.Within = rig.Punctually(t)
 	}
 	for range n {
 		v.AddReplica()
 	}
 	return v
-}
-
-// onceOf tries what other load on the machine can spoil, but never help.
-func onceOf(t testing.TB, attempts int, f func() error) {
-	t.Helper()
-	for attempt := 1; ; attempt++ {
-		err := f()
-		if err == nil {
-			return
-		}
-		if attempt == attempts {
-			t.Fatal(err)
-		}
-		t.Logf("attempt %d: %v", attempt, err)
-	}
 }
 
 func apart(what string, got, want, allowed float64) error {
@@ -147,7 +127,7 @@ func TestReplicaBehindSlowNetwork(t *testing.T) {
 	v.Start()
 	m.Followed(4)
 	tolerance := 0.1 * delay.Seconds()
-	onceOf(t, 5, func() error {
+	collectortest.OnceOf(t, 5, func() error {
 		rise, held, last := compareWrites(v, m, d, delay)
 		errs := []error{apart("round trip of the delayed replica", rise[slow].request, held, tolerance)}
 		if last[slow] <= 0.95 {
@@ -182,7 +162,7 @@ func TestReplicaOnSlowDisk(t *testing.T) {
 	m := startReplicaCollector(t, v)
 	v.Start()
 	m.Followed(3)
-	onceOf(t, 5, func() error {
+	collectortest.OnceOf(t, 5, func() error {
 		rise, held, _ := compareWrites(v, m, d, delay)
 		// The kernel's threads between the replica and the disk have no priority: what they
 		// add on a busy machine counts as the disk's.

@@ -156,6 +156,21 @@ func (w Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// OnceOf tries what other load on the machine can spoil, but never help.
+func OnceOf(t testing.TB, attempts int, f func() error) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil {
+			return
+		}
+		if attempt == attempts {
+			t.Fatal(err)
+		}
+		t.Logf("attempt %d: %v", attempt, err)
+	}
+}
+
 // Median returns the middle one of the values, which it sorts.
 func Median(values []float64) float64 {
 	slices.Sort(values)
