@@ -241,25 +241,34 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			}
 			s.learn(t)
 			s.files.Syncs.Set(8 * time.Millisecond)
-			// What is between two flushes is not sync, on a busy machine more than on a quiet one; and a client sees more of a flush
-			// than the server's statement: of three rounds the median has to have its part, and none may have too much.
-			var parts []float64
+			// While no flush is held back, a session waits for the next one to begin: for as long as the clients waited outside of the holds
+			// that is not sync, and on a busy machine it is much. What waits longer waited for a flush and was not counted as sync: 0.1 of
+			// the holds at most, 0.17 on a machine with eight other busy processes, and 0.5 to 0.8 where one of the two ways of noticing
+			// such a wait is taken away. A sync is longer than its hold by what the answer to it waits for a CPU. Of three rounds the
+			// median has to be right.
+			var missed, beyond []float64
 			for range 3 {
 				spans = nil
 				s.files.Syncs.Spans()
 				got := s.during(t, clients*commits, all)
 				held := s.held(spans).Seconds()
+				var waited float64
+				for _, span := range spans {
+					waited += span.To.Sub(span.From).Seconds()
+				}
 				querytest.WantCounts(t, got, map[string]uint64{"insert": clients * commits})
 				querytest.WantSum(t, got)
 				p := got.Phases["insert"]
-				t.Logf("flushes were held back for %.3f s of the commits; %.3f s, %v", held, got.Sums["insert"], p)
-				if p["sync"] > 1.05*held {
-					t.Errorf("sync is %.3f s, and flushes were held back for %.3f s: %v", p["sync"], held, p)
-				}
-				parts = append(parts, p["sync"]/min(held, got.Sums["insert"]-p["cpu"]-p["runqueue"]))
+				t.Logf("clients waited %.3f s, flushes were held back for %.3f s of it; %.3f s, %v", waited, held, got.Sums["insert"], p)
+				other := got.Sums["insert"] - p["sync"] - p["cpu"] - p["runqueue"]
+				missed = append(missed, (other-(waited-held))/held)
+				beyond = append(beyond, p["sync"]/held-1)
 			}
-			if slices.Sort(parts); parts[1] < 0.85 {
-				t.Errorf("of the time in which flushes were held back these parts were sync: %.2f, want 0.85 in the median", parts)
+			if m := collectortest.Median(missed); m > 0.25 {
+				t.Errorf("%.2f of the time in which flushes were held back is not counted as sync, want 0.25 at most in the median", missed)
+			}
+			if m := collectortest.Median(beyond); m > 0.05 {
+				t.Errorf("sync is longer than flushes were held back by %.2f, want 0.05 at most in the median", beyond)
 			}
 		})
 	}
