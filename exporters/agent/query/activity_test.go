@@ -117,7 +117,7 @@ func TestActivityOnHungDisk(t *testing.T) {
 		wantGauge(t, q, "hung", name, is(0)) // the log's writer may sync a last time
 	}
 
-	before := querytest.Collect(t, q, "hung")
+	before := querytest.AtRest(t, q, "hung")
 	disk.Writes.Hang()
 	disk.Syncs.Hang()
 	done := make(chan error, 1)

@@ -271,7 +271,7 @@ func TestManyQueryIDs(t *testing.T) {
 	pg := servertest.StartPostgres(t, statsSettings("many"), nil)
 	q := startQueryWith(t, Options{Top: top})
 	querytest.WaitForServer(t, q, "many")
-	before := querytest.Collect(t, q, "many")
+	before := querytest.AtRest(t, q, "many")
 	ctx := context.Background()
 	c := pg.Connect(t)
 	const heavy = 50

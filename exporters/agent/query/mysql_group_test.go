@@ -100,7 +100,7 @@ func wantMembers(t *testing.T, q *query, pids []int, members []*sql.DB) {
 	execMySQL(t, members[0], "create database d")
 	execMySQL(t, members[0], "create table d.t (id int primary key, n int)")
 	names := []string{defaultName(t, q, pids[0]), defaultName(t, q, pids[1])}
-	before := []querytest.Seen{collectAtRest(t, q, names[0]), collectAtRest(t, q, names[1])}
+	before := []querytest.Seen{querytest.AtRest(t, q, names[0]), querytest.AtRest(t, q, names[1])}
 	const each = 200
 	for n := range each {
 		for _, statement := range []string{"begin", fmt.Sprintf("insert into d.t values (%d, 0)", n), fmt.Sprintf("update d.t set n = id + 1 where id = %d", n), "commit",

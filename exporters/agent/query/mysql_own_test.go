@@ -15,7 +15,6 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/query/querytest"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // ownCounts is MySQL's own count of statements by command. What it cannot parse is in none of its counts.
@@ -44,18 +43,6 @@ func ownCounts(t *testing.T, db *sql.DB) (counts map[string]uint64) {
 		t.Fatal(err)
 	}
 	return counts
-}
-
-// collectAtRest is querytest.Collect, once all that is under way is counted: a client has its answer before that.
-func collectAtRest(t *testing.T, q *query, name string) querytest.Seen {
-	t.Helper()
-	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if n := underWay(t, q, name); len(n) != 0 {
-			return fmt.Errorf("statements under way: %v", n)
-		}
-		return nil
-	})
-	return querytest.Collect(t, q, name)
 }
 
 // Statements of MySQL's own client, which has attributes for queries, and of others are counted by command as the server
@@ -177,7 +164,7 @@ func TestQueryMySQL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := ownCounts(t, db)
-			seenBefore := collectAtRest(t, q, name)
+			seenBefore := querytest.AtRest(t, q, name)
 			unparsed = 0
 			c.do(t)
 			want := ownCounts(t, db)

@@ -65,18 +65,10 @@ func startSlowServer(t *testing.T, start func(t testing.TB, prepare func(dir str
 	return s
 }
 
-// during is querytest.During, once what came before is counted.
-func (s *slowServer) during(t *testing.T, statements uint64, f func()) querytest.Seen {
-	t.Helper()
-	before := collectAtRest(t, s.q, s.name)
-	f()
-	return querytest.Since(t, s.q, s.name, before, statements)
-}
-
 // learn has the server write and flush two megabytes of its log: the agent learns on which futexes sessions wait for that.
 func (s *slowServer) learn(t *testing.T) {
 	t.Helper()
-	s.during(t, learners*perLearner, func() {
+	querytest.During(t, s.q, s.name, learners*perLearner, func() {
 		var wg sync.WaitGroup
 		for range learners {
 			do := s.client(t)
@@ -144,7 +136,7 @@ func (s *slowServer) held(within []rig.Span) (sum time.Duration) {
 // and the phases of that, in seconds.
 func (s *slowServer) commit(t *testing.T, do func(string), delay time.Duration) (held float64, phases map[string]float64) {
 	t.Helper()
-	got := s.during(t, 3, func() {
+	got := querytest.During(t, s.q, s.name, 3, func() {
 		do("begin")
 		do("insert into d.t (n) values (1)")
 		time.Sleep(2*delay + 2*time.Millisecond)
@@ -250,7 +242,7 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			for range 3 {
 				spans = nil
 				s.files.Syncs.Spans()
-				got := s.during(t, clients*commits, all)
+				got := querytest.During(t, s.q, s.name, clients*commits, all)
 				held := s.held(spans).Seconds()
 				var waited float64
 				for _, span := range spans {

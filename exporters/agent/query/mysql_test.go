@@ -14,7 +14,6 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/agent/query/querytest"
 	"github.com/plumbline/plumbline/exporters/agent/server/servertest"
-	"github.com/plumbline/plumbline/tests/testkit"
 )
 
 // A file that a client loads is one statement, however many packets it takes and whatever is in it: the packets' numbers
@@ -137,13 +136,7 @@ func TestQueryKilledSession(t *testing.T) {
 		t.Error("the statement was not killed")
 	}
 	// Its thread is woken, waits for a CPU, and may wait for others on its way out.
-	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if n := underWay(t, q, name); len(n) > 0 {
-			return fmt.Errorf("statements under way: %v", n)
-		}
-		return nil
-	})
-	before := querytest.Collect(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	for range 3 {
 		if err := killer.Ping(); err != nil {
 			t.Fatal(err)

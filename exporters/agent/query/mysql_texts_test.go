@@ -30,7 +30,7 @@ var mysqlTexts = []string{
 func ownDuring(t *testing.T, db *sql.DB, q *query, name string, inner map[string]uint64, f func()) (got querytest.Seen, want map[string]uint64) {
 	t.Helper()
 	first := ownCounts(t, db)
-	before := collectAtRest(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	f()
 	want = ownCounts(t, db)
 	for command := range want {
@@ -65,7 +65,7 @@ func testMySQLCursor(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query,
 	const prepare, execute, reset, fetch, readOnly, one = "\x16", "\x17", "\x1a", "\x1c", "\x01", "\x01\x00\x00\x00"
 	w := dialMySQL(t, my, withAttributes)
 	first := status(t, db, "Com_stmt_fetch")
-	before := collectAtRest(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	w.ok(prepare + "select 1 union select 2 union select 3")
 	w.rows(execute + one + readOnly + one)
 	w.rows(fetch + one + one)

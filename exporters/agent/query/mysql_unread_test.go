@@ -35,7 +35,7 @@ func status(t *testing.T, db *sql.DB, variable string) (n float64) {
 func wantUnread(t *testing.T, my *servertest.MariaDB, db *sql.DB, q *query, name, reason string, count func(*testing.T, *sql.DB) float64, less float64, do func(t *testing.T)) {
 	t.Helper()
 	first := count(t, db)
-	before := collectAtRest(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	do(t)
 	lost := count(t, db) - first - less
 	dialMySQL(t, my, 0).ok("\x03rollback")

@@ -55,7 +55,7 @@ func TestQueryOverlay(t *testing.T) {
 	if names[0] == names[1] {
 		t.Fatalf("both servers are called %s", names[0])
 	}
-	before := []querytest.Seen{querytest.Collect(t, q, names[0]), querytest.Collect(t, q, names[1])}
+	before := []querytest.Seen{querytest.AtRest(t, q, names[0]), querytest.AtRest(t, q, names[1])}
 	counts := []int{300, 700}
 	for i, root := range roots {
 		c, err := net.Dial("unix", filepath.Join(root, "srv", ".s.PGSQL.5432"))

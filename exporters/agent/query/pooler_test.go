@@ -49,7 +49,7 @@ func TestQueryPooler(t *testing.T) {
 			var own, versions uint64
 			testkit.Eventually(t, testkit.DefaultTimeout, func() error {
 				own, versions = runs(c.own), runs("SELECT version()")
-				at = collectAtRest(t, q, "pooled")
+				at = querytest.AtRest(t, q, "pooled")
 				if runs(c.own) != own || runs("SELECT version()") != versions {
 					return errors.New("a pooler has just run something")
 				}

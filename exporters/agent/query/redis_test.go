@@ -44,7 +44,7 @@ func calledDuring(t *testing.T, q *query, name string, r *servertest.Redis, f fu
 	var first map[string]uint64
 	// Both of these calls are in one of the two: the first in what the server reports, the last in what the agent does.
 	querytest.During(t, q, name, 1, func() { first = calls() })
-	before := querytest.Collect(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	f()
 	want = map[string]uint64{}
 	for command, n := range calls() {
@@ -244,7 +244,7 @@ func testQueryRedisPushes(t *testing.T, r *servertest.Redis) {
 			sendRedis(t, tracks, servertest.RESP("LLEN", "queue"), 1)
 			sendRedis(t, tracks, servertest.RESP("BLPOP", "queue", "0")+get(0), 0)
 			wantBlocked(t, c, 1)
-			before := querytest.Collect(t, q, name)
+			before := querytest.AtRest(t, q, name)
 			sendRedis(t, c, x.text, x.answers)
 			receive(0, x.pushes)
 			sendRedis(t, c, servertest.RESP("PING"), 1) // the server is through with its sends before
@@ -383,7 +383,7 @@ func TestQueryRedisHostile(t *testing.T) {
 		{"a string without its end", "*3\r\n$3\r\nSET\r\n$1000000\r\nx", 0, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			before := querytest.Collect(t, q, name)
+			before := querytest.AtRest(t, q, name)
 			h := r.Connect(t, "tcp")
 			if _, err := h.Write([]byte(x.text)); err != nil {
 				t.Fatal(err)
@@ -402,7 +402,7 @@ func TestQueryRedisHostile(t *testing.T) {
 		})
 	}
 	t.Run("gone before the answer", func(t *testing.T) {
-		before := querytest.Collect(t, q, name)
+		before := querytest.AtRest(t, q, name)
 		for range 100 {
 			h := r.Connect(t, "unix")
 			if _, err := h.Write([]byte(strings.Repeat(servertest.RESP("SET", "k", "v"), 100))); err != nil {

@@ -21,7 +21,7 @@ func TestQueryReplicationStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	before := querytest.Collect(t, q, "primary")
+	before := querytest.AtRest(t, q, "primary")
 	answer, err := c.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll()
 	if err != nil {
 		t.Fatal(err)

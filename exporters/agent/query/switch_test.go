@@ -44,7 +44,7 @@ func TestQuerySwitchUnseen(t *testing.T) {
 
 	attached := slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil)))
 	switches := slices.Index(attached, "task_switched")
-	before := querytest.Collect(t, q, "unseen")
+	before := querytest.AtRest(t, q, "unseen")
 	ranBefore, _ := cpuTime(t, pid)
 	done := make(chan error, 1)
 	go func() {
@@ -129,7 +129,7 @@ func TestQueryCollectedWhilePreempted(t *testing.T) {
 		return nil
 	}
 	interruptCPU(t, r.PID)
-	before := querytest.Collect(t, q, name)
+	before := querytest.AtRest(t, q, name)
 	reads := 0
 	for n := range uint64(500) {
 		done := make(chan error, 1)

@@ -124,7 +124,7 @@ func TestQueryTLSUntrusted(t *testing.T) {
 	q := startQuery(t)
 	querytest.WaitForServer(t, q, "untrusted")
 	c := encrypted(t, fake.URL)
-	before := querytest.Collect(t, q, "untrusted")
+	before := querytest.AtRest(t, q, "untrusted")
 	for range 10 {
 		querytest.Run(t, c, "select 1")
 	}

@@ -43,7 +43,7 @@ func TestQueryUncounted(t *testing.T) {
 			t.Errorf("%g s are reported as not counted, and every statement was counted", n)
 		}
 	}
-	before := querytest.Collect(t, q, "uncounted").Total()
+	before := querytest.AtRest(t, q, "uncounted").Total()
 	for i, name := range slices.Sorted(slices.Values(attachedPrograms(q.programs.kernel, nil))) {
 		if strings.HasSuffix(name, "received") || strings.HasSuffix(name, "sent") {
 			if err := q.programs.links[i].Close(); err != nil {

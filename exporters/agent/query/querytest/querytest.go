@@ -62,6 +62,8 @@ type Seen struct {
 	Pipelined, Behind float64
 	// Unknown are executions of prepared statements whose command is not known.
 	Unknown float64
+	// InFlight are statements under way.
+	InFlight float64
 }
 
 // Total is the number of all statements.
@@ -132,18 +134,33 @@ func Collect(t testing.TB, c collector.Collector, server string) Seen {
 				s.Pipelined = m.Counter.GetValue()
 			case "plumbline_query_pipelined_wait_seconds_total":
 				s.Behind = m.Counter.GetValue()
+			case "plumbline_query_in_flight":
+				s.InFlight += m.Gauge.GetValue()
 			}
 		}
 	}
 	return s
 }
 
-// During returns what c reports of a server for the time that f takes. It waits for as many
-// statements as f makes: a client may have its answer before the server's task gets to the
-// point where a statement is counted.
+// AtRest is Collect, once no statement is under way: a client may have its answer before the server's task gets to the point where a
+// statement is counted.
+func AtRest(t testing.TB, c collector.Collector, server string) Seen {
+	t.Helper()
+	var s Seen
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		if s = Collect(t, c, server); s.InFlight != 0 {
+			return fmt.Errorf("%v statements are under way", s.InFlight)
+		}
+		return nil
+	})
+	return s
+}
+
+// During returns what c reports of a server for the time that f takes, from when it is at rest until as many statements
+// were counted as f makes.
 func During(t testing.TB, c collector.Collector, server string, statements uint64, f func()) Seen {
 	t.Helper()
-	before := Collect(t, c, server)
+	before := AtRest(t, c, server)
 	f()
 	return Since(t, c, server, before, statements)
 }
