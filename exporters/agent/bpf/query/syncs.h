@@ -183,14 +183,18 @@ static __noinline struct flusher *own_place(struct followed_task *followed, u32 
 }
 
 /* A thread without a client has woken another one that slept for a while: which thread has that waited for, if it was
- * in a sync? */
+ * in a sync? A flusher passes on its own syncs only: InnoDB's log writer, which syncs at times, wakes the flusher. */
 static __always_inline u32 wakes_for(struct followed_task *w, struct task_struct *waker, u64 synced, u64 now)
 {
 	u32 pid = waker->pid;
 	barrier_var(pid); /* or the compiler makes one load of two kinds of pointers, which the verifier refuses */
 	if (synced)
 		return pid;
-	return now - w->mark < PASSED_ON ? w->flushed_by : 0;
+	if (now - w->mark >= PASSED_ON)
+		return 0;
+	if (w->off_kind == PHASE_SYNC)
+		return pid;
+	return w->flusher ? 0 : w->flushed_by;
 }
 
 /* A session waits for a flusher on this page; and most likely on the next ones, as InnoDB uses its events one after the
