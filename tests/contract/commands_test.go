@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/plumbline/plumbline/tests/testkit"
 )
 
@@ -22,6 +24,8 @@ var (
 	subCommand   = regexp.MustCompile(`^ +([a-z]+)\b`)
 	longFlag     = regexp.MustCompile(`\s--(?:no-)?([a-z][a-z.-]*)`)
 	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
+	yamlBlock    = regexp.MustCompile(`(?m)^\n((?: {4}.*\n)+)`)
+	yamlStart    = regexp.MustCompile(`^ {4}[a-z][A-Za-z]*:(?: [^"]|\n)`)
 	testName     = regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w+\b`)
 )
 
@@ -105,6 +109,31 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 	if checked < 400 {
 		t.Errorf("only %d names of targets, packages, files, commands, flags and tests were found", checked)
+	}
+}
+
+// What pages show as YAML is YAML.
+func TestYAMLOfPages(t *testing.T) {
+	checked := 0
+	eachFile(t, func(name string, text []byte) {
+		if filepath.Ext(name) != ".md" {
+			return
+		}
+		for _, m := range yamlBlock.FindAllSubmatch(text, -1) {
+			if !yamlStart.Match(m[1]) {
+				continue
+			}
+			checked++
+			for document := range strings.SplitSeq(string(m[1]), "\n    ---\n") {
+				var shown map[string]any
+				if err := yaml.Unmarshal([]byte(document), &shown); err != nil {
+					t.Errorf("%s: %v:\n%s", name, err, document)
+				}
+			}
+		}
+	})
+	if checked < 10 {
+		t.Errorf("only %d blocks of YAML were found", checked)
 	}
 }
 
