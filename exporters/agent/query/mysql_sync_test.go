@@ -251,9 +251,9 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			s.learn(t)
 			s.files.Syncs.Set(8 * time.Millisecond)
 			// While no flush is held back, a session waits for the next one to begin: for as long as the clients waited outside of the holds
-			// that is not sync, and on a busy machine it is much. What waits longer waited for a flush and was not counted as sync: 0.1 of
-			// the holds at most, 0.17 on a machine with eight other busy processes, and 0.5 to 0.8 where one of the two ways of noticing
-			// such a wait is taken away. A sync is longer than its hold by what the answer to it waits for a CPU. Of three rounds the
+			// that is not sync, and on a busy machine it is much. What waits longer waited for a flush and was not counted as sync: 0.05
+			// of the holds at most, also beside eight other busy processes, and 0.5 to 0.8 where one of the two ways of noticing such a
+			// wait is taken away. A sync is longer than its hold by what the answer to it waits for a CPU. Of three rounds the
 			// median has to be right.
 			var missed, beyond []float64
 			for range 3 {
@@ -277,8 +277,8 @@ func TestQueryMySQLGroupCommit(t *testing.T) {
 			if n := len(s.awaited(t)); n > 1 {
 				t.Errorf("sessions wait for %d flushers", n)
 			}
-			if m := collectortest.Median(missed); m > 0.25 {
-				t.Errorf("%.2f of the time in which flushes were held back is not counted as sync, want 0.25 at most in the median", missed)
+			if m := collectortest.Median(missed); m > 0.15 {
+				t.Errorf("%.2f of the time in which flushes were held back is not counted as sync, want 0.15 at most in the median", missed)
 			}
 			if m := collectortest.Median(beyond); m > 0.05 {
 				t.Errorf("sync is longer than flushes were held back by %.2f, want 0.05 at most in the median", beyond)
