@@ -19,7 +19,7 @@ import (
 var budget = map[string]cost{
 	"a Longhorn volume of three replicas": {204, 126}, // 8 of them are its processes' CPU time and waits for a CPU
 	"one more replica of it":              {45, 23},   // 2 of the recorded ones are of its disk's users
-	"a database server":                   {240, 105}, // 110 of them are its queries
+	"a database server":                   {240, 105}, // 121 of them are its queries
 	"a node, without node_exporter's":     {376, 8},   // 12 of them count what is not understood, by kind and reason
 	"a block device":                      {38, 24},   // in the mean; some only for used, stalled or replicas' disks; up to 20 are its users'
 }

@@ -33,7 +33,7 @@ const (
 	otherQuery = "other"
 	// DefaultTop is how many queries of each server have series unless it is configured otherwise.
 	DefaultTop = 10
-	// MaxTop bounds the queries of a server that have series: each has ten.
+	// MaxTop bounds the queries of a server that have series: each has eleven.
 	MaxTop = 256
 	// entriesEach is how many queries are tracked for each that has series.
 	entriesEach = 4
@@ -53,7 +53,7 @@ const (
 // The label queryid is the identifier as pg_stat_statements and pg_stat_activity have it, or other.
 var (
 	queryIDStatements = prometheus.NewDesc("plumbline_query_id_statements_total",
-		`Statements by query: by the identifier that PostgreSQL gives to all statements of one form (compute_query_id), as in pg_stat_statements; queryid="other" are those of queries without series of their own (--query.top) and without an identifier. A query's series begin when it is listed, and end when others take more time.`,
+		`Statements by query: by the identifier that PostgreSQL gives to all statements of one form (compute_query_id), as in pg_stat_statements; queryid="other" are those of queries without series of their own (--query.top) and without an identifier. A query's series begin when it is listed, in their first scrape with 0, and end when others take more time.`,
 		[]string{"server", "db_system", "queryid"}, nil)
 	queryIDPhase = prometheus.NewDesc("plumbline_query_id_phase_seconds_total",
 		"Time of statements that ended, by query and by where it went, in seconds, as in plumbline_query_phase_seconds_total; all phases are the query's time.",
@@ -65,7 +65,7 @@ var (
 		"Read calls on files within statements, by query and by whether the page cache had the data (hit) or a device had to be waited for (miss).",
 		[]string{"server", "db_system", "queryid", "cache"}, nil)
 	queryIDUnknown = prometheus.NewDesc("plumbline_query_id_unknown_total",
-		`Statements of PostgreSQL without a known query identifier, which are in queryid="other", by reason: the server has given none (none: compute_query_id is off, or the statement failed or was empty), or it could not be read (unread: the server's version or program is not known, the log has the reason).`,
+		`Statements of PostgreSQL without a known query identifier, which are in queryid="other", by reason: the server has given none (none: compute_query_id is off, or the statement failed, was empty or a function call), or it could not be read (unread: the server's version or program is not known, the log has the reason).`,
 		[]string{"server", "db_system", "reason"}, nil)
 	queryIDError = prometheus.NewDesc("plumbline_query_id_error_seconds",
 		`Time that a query with an identifier in queryid="other" may have had at the most while it was not tracked, in seconds, where an hour ago counts half: the error of the choice which queries have series. 0 while all of a server's queries are tracked.`,
@@ -117,9 +117,10 @@ type queries struct {
 type trackedQuery struct {
 	// time is its time, of which halfLife ago counts half; doubt is how much more it may have been.
 	time, doubt float64
-	// series is what its series have since listed; nil if it is not listed.
-	series *bpf.QueryPerQuery
-	listed time.Time
+	// series is what was counted for its series since listed; nil if it is not listed. sent is how much of that the
+	// latest scrape had, nothing in the first one: a rate needs a first value. It is nil before.
+	series, sent *bpf.QueryPerQuery
+	listed       time.Time
 }
 
 func newQueries(now time.Time) *queries {
@@ -144,7 +145,19 @@ func (q *queries) add(id uint64, n *bpf.QueryPerQuery, top int, now time.Time) {
 	}
 }
 
-func (t *trackedQuery) list(now time.Time) { t.series, t.listed = &bpf.QueryPerQuery{}, now }
+func (t *trackedQuery) list(now time.Time) {
+	t.series, t.sent, t.listed = &bpf.QueryPerQuery{}, nil, now
+}
+
+// unlist ends a query's series. What no scrape had of them is in other.
+func (q *queries) unlist(t *trackedQuery) {
+	unsent := *t.series
+	if t.sent != nil {
+		combineQuery(&unsent, t.sent, saturatingSub)
+	}
+	combineQuery(&q.inListed, &unsent, saturatingSub)
+	t.series, t.sent = nil, nil
+}
 
 // forget ends to track the queries that have neither series nor one of these entries.
 func (q *queries) forget(withEntry map[uint64]bool) {
@@ -197,7 +210,7 @@ func (q *queries) relist(now time.Time, top int) {
 		if best.time <= relistLead*least.time {
 			return
 		}
-		least.series = nil
+		q.unlist(least)
 		best.list(now)
 		others, listed = others[1:], listed[:len(listed)-1]
 	}
@@ -365,9 +378,15 @@ func (f *fleet) reportNoQueryIDs(srv *trackedServer, now time.Time) {
 func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) error {
 	errs := []error{sendQuery(ch, key, otherQuery, &q.other, q.began)}
 	for id, t := range q.tracked {
-		if t.series != nil {
-			errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.series, t.listed))
+		if t.series == nil {
+			continue
 		}
+		first := t.sent == nil
+		t.sent = &bpf.QueryPerQuery{}
+		if !first {
+			*t.sent = *t.series
+		}
+		errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.sent, t.listed))
 	}
 	ch <- collector.Gauge(queryIDError, (q.floor+q.untracked)/1e9, key.label, key.dbSystem)
 	return errors.Join(errs...)

@@ -111,7 +111,6 @@ var (
 // to fall, and the error reports it.
 func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	var problems []error
-	f.drainAll(time.Now())
 	sums = map[accountKey]*totals{}
 	for key, a := range f.accounts {
 		ended := a.ended
@@ -135,6 +134,8 @@ func (f *fleet) read() (sums map[accountKey]*totals, rest *totals, err error) {
 	for _, l := range f.leaving {
 		add(l.trackedServer)
 	}
+	// After the totals, so that a statement that ends in between is not taken for one of no query's series.
+	f.drainAll(time.Now())
 	for key, sum := range sums {
 		if q := f.accounts[key].queries; q != nil {
 			q.rest(sum)

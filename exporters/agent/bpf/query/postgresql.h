@@ -16,6 +16,8 @@
 #define PG_MAX_MESSAGE 0x3fffffff
 #define PENDING 64                  /* requests in flight remembered per connection; a power of two */
 #define PG_FROM_SYNC REQUEST_MARKED /* of a request: it ended with a Sync */
+/* A FunctionCall, as for large objects. Other requests of several statements end with a Sync. */
+#define PG_FUNCTION_CALL (OTHER | REQUEST_HAS_STATEMENT | REQUEST_SEVERAL)
 
 struct pg_state {
 	u8 unnamed;      /* command of the unnamed prepared statement */
@@ -192,7 +194,7 @@ __noinline int pg_message(struct connection *c, u32 from, u32 end)
 		}
 		break;
 	case 'F':
-		push_request(c, OTHER | REQUEST_HAS_STATEMENT);
+		push_request(c, PG_FUNCTION_CALL);
 		break;
 	case 'S':
 		push_request(c, c->request | PG_FROM_SYNC);
@@ -448,13 +450,13 @@ static __always_inline u64 pg_status_of(struct followed_task *followed)
 }
 
 /* Reads the identifier of the statement that ends: the server sets it while it parses or executes, and keeps it until
- * the next statement. */
-__noinline int pg_read_query_id(struct followed_task *followed)
+ * the next statement, also through function calls, which have none. */
+__noinline int pg_read_query_id(struct followed_task *followed, u8 request)
 {
 	if (!followed)
 		return 0;
 	u64 status = pg_status_of(followed);
-	followed->query_id = status ? user_word(status + PG_STATUS_QUERY_ID) : 0;
+	followed->query_id = status && request != PG_FUNCTION_CALL ? user_word(status + PG_STATUS_QUERY_ID) : 0;
 	if (!followed->query_id)
 		count_loss(followed->server, status ? NO_ID : NO_ID_READ);
 	return 0;
@@ -483,7 +485,7 @@ static __always_inline void pg_ready(struct followed_task *followed, struct conn
 		p->pending_head++;
 		if (request & REQUEST_HAS_STATEMENT) {
 			if (query_entries)
-				pg_read_query_id(followed);
+				pg_read_query_id(followed, request);
 			observe(followed, task, request, now, false);
 		}
 	}
