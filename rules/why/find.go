@@ -311,10 +311,10 @@ const (
 	mostQueries = 3
 )
 
-// queries finds the queries that wait most for the layer to blame.
+// queries finds the queries that wait most for the layer to blame. Of digests only the waits for locks are known.
 func (a *querier) queries(f *Finding) {
 	phases := phasesOf(f.Verdict.Layer)
-	if f.Target.Server == "" || len(phases) == 0 {
+	if f.Target.Server == "" || len(phases) == 0 || f.Verdict.Layer == layers.Wait && f.Verdict.Reason != Lock && slices.Contains(digested, f.Target.Engine) {
 		return
 	}
 	times, all := a.queryTimes(), 0.0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +66,8 @@ func (a *querier) about(t Target) *querier {
 	return &b
 }
 
-// matchers fill in a target's labels, and the cluster's: $cluster is of any if none is named.
+// matchers fill in a target's labels, and the cluster's: $cluster is of any if none is named. $anywhere is of series that
+// have no node, or the target's.
 func matchers(t Target, cluster string, named bool) *strings.Replacer {
 	of := func(labels ...string) string {
 		var all []string
@@ -81,7 +83,7 @@ func matchers(t Target, cluster string, named bool) *strings.Replacer {
 	if named {
 		alone, last, before = "{"+of()+"}", ","+of(), of()+","
 	}
-	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$anywhere", of("server", t.Server), "$volume", of("volume", t.Volume),
+	return strings.NewReplacer("{$cluster}", alone, ",$cluster", last, "$cluster,", before, "$server", of("server", t.Server, "node", t.Node), "$anywhere", of("server", t.Server)+",node=~"+strconv.Quote(regexp.QuoteMeta(t.Node)+"|"), "$volume", of("volume", t.Volume),
 		"$device", of("node", t.Node, "device", t.Device), "$node", of("node", t.Node), "$class", of("node", t.Node, "storageclass", t.ofServer()))
 }
 
@@ -157,8 +159,11 @@ func (a *querier) vector(name string) model.Vector {
 // Clean replaces what a terminal would obey or hide: others choose the names of servers, replicas and nodes.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		switch {
+		case unicode.IsPrint(r):
 			return r
+		case unicode.IsSpace(r):
+			return ' '
 		}
 		return '?'
 	}, text)

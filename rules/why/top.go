@@ -30,8 +30,8 @@ type Top struct {
 // QueryTimes is where the time of one query of a server went, or of its queries without series of their own.
 type QueryTimes struct {
 	Target Target
-	// ID is the server's identifier, as pg_stat_statements has it, or "other". Text is empty unless Prometheus has it,
-	// from an exporter that exports texts.
+	// ID is the server's identifier, as pg_stat_statements has it, performance_schema's digest, or "other". Text is empty
+	// unless Prometheus has it, from an exporter that exports texts.
 	ID, Text string
 	// Count is how many of its statements ended in the window, Misses how many of their file reads the page cache
 	// did not have; NaN if that is unknown.
@@ -223,7 +223,7 @@ func (t *Top) Notes() (notes []string) {
 	}
 	for _, u := range t.Unidentified {
 		why := map[string]string{
-			"none":   "the server gives them none: compute_query_id is off, they failed before they had one, or they are prepared utility statements such as COMMIT, beside pg_stat_statements",
+			"none":   "the server gives them none: compute_query_id is off, they failed before they had one, or they are function calls, as for large objects, or prepared utility statements such as COMMIT, beside pg_stat_statements",
 			"unread": "the agent cannot read it, and its log has the reason",
 		}[u.Reason]
 		notes = append(notes, fmt.Sprintf("Server %s: %.0f statements in other have no identifier; %s.", u.Server, u.Count, cmp.Or(why, u.Reason)))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plumbline/plumbline/rules/layers"
 	"github.com/plumbline/plumbline/rules/why/whytest"
 )
 
@@ -61,7 +62,7 @@ func TestTop(t *testing.T) {
 		var b strings.Builder
 		PlainPrinter(&b).Top(top, 2)
 		flat := strings.Join(strings.Fields(b.String()), " ")
-		for _, want := range []string{"; 2 of 3.", "-81 80 200 42 2.0 0 csss", "update t?set n = n + $1 ?[31m where id = $2", "82 19 2000 1.00 2.0 6000 ccccc", "c cpu s sync",
+		for _, want := range []string{"; 2 of 3.", "-81 80 200 42 2.0 0 csss", "update t set n = n + $1 ?[31m where id = $2", "82 19 2000 1.00 2.0 6000 ccccc", "c cpu s sync",
 			"- Server r3: 20 statements in other have no identifier; the server gives them none: compute_query_id is off"} {
 			if !strings.Contains(flat, want) {
 				t.Errorf("%q is not in:\n%s", want, b.String())
@@ -73,16 +74,19 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// MySQL's queries are its digests, whose time is the CPU's, that of locks, and the rest.
+// MySQL's queries are its digests, whose time is the CPU's, that of locks, and the rest. A server of the same name on
+// another node has its own.
 func TestTopOfMySQL(t *testing.T) {
 	r := whytest.Healthy().Record()
 	r.Gauge(`plumbline_server_info{server="my",node="n",db_system="mysql"}`, 1)
 	for id, q := range map[string]struct{ perSecond, seconds, cpu, locks float64 }{"aa": {10, 0.4, 0.1, 0.2}, "bb": {5, 0.1, 0, 0}, "cc": {1, 0.01, 0.02, 0.02}} {
-		of := `{server="my",schema="s",digest="` + id + `",digest_text="SELECT ?"}`
-		r.Counter(`mysql_perf_schema_events_statements_total`+of, q.perSecond)
-		r.Counter(`mysql_perf_schema_events_statements_seconds_total`+of, q.seconds)
-		r.Counter(`mysql_perf_schema_events_statements_cpu_time_seconds_total`+of, q.cpu)
-		r.Counter(`mysql_perf_schema_events_statements_lock_time_seconds_total`+of, q.locks)
+		for _, node := range []string{map[string]string{"bb": `,node="n"`}[id], `,node="another"`} {
+			of := `{server="my",schema="s",digest="` + id + `",digest_text="SELECT ?"` + node + `}`
+			r.Counter(`mysql_perf_schema_events_statements_total`+of, q.perSecond)
+			r.Counter(`mysql_perf_schema_events_statements_seconds_total`+of, q.seconds)
+			r.Counter(`mysql_perf_schema_events_statements_cpu_time_seconds_total`+of, q.cpu)
+			r.Counter(`mysql_perf_schema_events_statements_lock_time_seconds_total`+of, q.locks)
+		}
 	}
 	top, err := FindTop(t.Context(), r, []Subject{{Server: "my"}}, whytest.End, 20*time.Second, "time")
 	if err != nil {
@@ -99,6 +103,14 @@ func TestTopOfMySQL(t *testing.T) {
 	for _, q := range top.Queries {
 		if spent := map[string]float64{"aa": 8, "bb": 2, "cc": 0.2}[q.ID]; math.Abs(q.Seconds()-spent) > 0.01 {
 			t.Errorf("%s: %v s, want %v", q.ID, q.Seconds(), spent)
+		}
+	}
+	// Their locks are no other waits, as for another session's commit.
+	for reason, want := range map[Reason]int{Lock: 1, Largest: 0} {
+		f := Finding{Target: top.Servers[0], Verdict: Verdict{Culprit: Culprit{Layer: layers.Wait, Reason: reason}}}
+		newQuerier(t.Context(), r, whytest.End, 20*time.Second).about(f.Target).queries(&f)
+		if len(f.Queries) != want {
+			t.Errorf("%s: %+v, want %d", reason, f.Queries, want)
 		}
 	}
 }

@@ -3,7 +3,7 @@
 package queries
 
 // Source has all queries by name, of native histograms. $server, $volume, $device, $node and
-// $class stand for matchers, $anywhere for those of a server without its node, $cluster for that of the cluster alone,
+// $class stand for matchers, $anywhere for those of a server whose node may be missing, $cluster for that of the cluster alone,
 // $window for the window. Windows differ from the
 // rules' five minutes, so they query measured series. They query the rules' own where an engine's figures have no other
 // common name.
