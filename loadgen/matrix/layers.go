@@ -27,6 +27,9 @@ type Part struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// NoLayersOfReads is why a run that only reads has no layers.
+const NoLayersOfReads = "the layers of reads are not measured"
+
 // leastWindow is how long a run must be for a query of its layers: two scrapes and some.
 const leastWindow = 15 * time.Second
 
@@ -51,7 +54,7 @@ func (r *Runner) split(ctx context.Context, row *Row, target Target) (*Layers, s
 	case r.Prometheus == nil:
 		return nil, "no layers were recorded, which takes --prometheus"
 	case row.step.reads() && row.step.Scan == nil:
-		return nil, "the layers of reads are not measured"
+		return nil, NoLayersOfReads
 	case window < leastWindow:
 		return nil, fmt.Sprintf("the run was too short for its layers, which takes %v", leastWindow)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
+	"github.com/plumbline/plumbline/loadgen/matrix"
 	"github.com/plumbline/plumbline/manifests/images"
 	"github.com/plumbline/plumbline/manifests/kubectl-plumbline/answer"
 	"github.com/plumbline/plumbline/manifests/lab/damage"
@@ -292,19 +293,19 @@ func (n *node) slowReplica(v longhornVolume) (recovered func()) {
 	return func() { testkit.Eventually(n.t, 3*defaultTimeout, events("ReplicaRecovered")) }
 }
 
-// publications are experiments on Longhorn beside the control, with their charts' values.
+// publications are experiments on Longhorn beside the control, with their charts' values. Their runs are long enough for their layers.
 var publications = map[string]string{
 	"dalibo": `
 classes: [` + control + `, longhorn-r1, longhorn-r3]
 postgresql:` + smallPostgreSQL + `
   storage: {size: 2Gi}
-matrix: {repeat: 4, scale: 0.02, volumeSize: 2Gi, extraArgs: [--max-warmup=2s]}
+matrix: {repeat: 3, scale: 0.02, volumeSize: 2Gi, extraArgs: [--max-warmup=2s, --min-duration=16s]}
 `,
 	"mayastor": `
 classes: [` + control + `, longhorn-r3]
 mysql:` + smallMySQL + `
   storage: {size: 2Gi}
-matrix: {repeat: 4, scale: 0.001, extraArgs: [--max-warmup=2s, --min-duration=10s, --step=sysbench 10 threads]}
+matrix: {repeat: 4, scale: 0.001, extraArgs: [--max-warmup=2s, --min-duration=16s, --step=sysbench 10 threads]}
 `,
 }
 
@@ -318,6 +319,9 @@ func (n *node) publish(name string) {
 	for _, row := range report.Rows {
 		if row.Result == nil && len(row.Phases) == 0 { // an initialisation has phases
 			n.t.Errorf("%s, round %d on %s failed: %s", row.Step, row.Round, row.StorageClass, row.Error)
+		}
+		if row.Result != nil && row.Layers == nil && row.NoLayers != matrix.NoLayersOfReads {
+			n.t.Errorf("%s, round %d on %s has no layers: %s", row.Step, row.Round, row.StorageClass, row.NoLayers)
 		}
 	}
 	for _, c := range report.Classes {
