@@ -185,6 +185,26 @@ func (n *node) standby(class string) (standby string) {
 	return standby
 }
 
+// streaming waits until the standby of a class's PostgreSQL streams from the primary, without which the operator switches to none. One
+// that does not is made anew, as `kubectl cnpg destroy` does: restarted while it is rewound it may go on by itself for ever.
+func (n *node) streaming(class string) {
+	n.t.Helper()
+	namespace := "--namespace=db-" + class
+	streams := func() error {
+		found := n.kubectl("exec", n.primary(class), namespace, "--container=postgres", "--", "psql", "-XAtc", "select count(*) from pg_stat_replication where state = 'streaming'")
+		if found != "1" {
+			return fmt.Errorf("%s standbys of %s stream", found, class)
+		}
+		return nil
+	}
+	if testkit.Await(defaultTimeout, streams) != nil {
+		standby := n.standby(class)
+		n.t.Logf("the standby %s does not stream, and is made anew", standby)
+		n.kubectl("delete", "persistentvolumeclaim/"+standby, "pod/"+standby, namespace, "--wait=false")
+		testkit.Eventually(n.t, 3*defaultTimeout, streams)
+	}
+}
+
 // primaryIs is nil once the primary of a class's PostgreSQL is this pod.
 func (n *node) primaryIs(class, pod string) func() error {
 	return func() error {

@@ -305,6 +305,7 @@ func (n *node) loseNode(v longhornVolume, w *worker, standby string) {
 // drainNode drains the primary's node, as before its maintenance: nobody is paged for that.
 func (n *node) drainNode() {
 	n.t.Helper()
+	n.streaming(replicated)
 	before, after := n.primary(replicated), n.standby(replicated)
 	w, other := n.workerOf("db-"+replicated, before), n.longhornVolume(replicated, after)
 	// What the former scenario had somebody paged for is over.
