@@ -16,7 +16,7 @@ type (
 	Servers  = found[RunningServer]
 )
 
-// PlacedReplica is the process of a replica whose disk is known.
+// PlacedReplica is the process of a replica whose disk is known, or that of its sync agent.
 type PlacedReplica struct {
 	Pid                  int
 	Start                uint64

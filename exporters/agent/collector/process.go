@@ -2,6 +2,7 @@ package collector
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,23 +35,24 @@ func PIDNamespace(procfs string) (uint32, error) {
 	return uint32(info.Sys().(*syscall.Stat_t).Ino), nil
 }
 
-// ProcessStat returns the name and field 22, the start, of /proc/PID/stat. The second field, the
+// ProcessStat returns the name, the parent and field 22, the start, of /proc/PID/stat. The second field, the
 // name in parentheses, may hold anything.
-func ProcessStat(dir string) (name string, start uint64, err error) {
+func ProcessStat(dir string) (name string, parent int, start uint64, err error) {
 	text, err := untrusted.ReadProc(filepath.Join(dir, "stat"), 4096)
 	if err != nil {
-		return "", 0, err
+		return "", 0, 0, err
 	}
 	open, closing := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || closing < open {
-		return "", 0, fmt.Errorf("%s/stat names no program", dir)
+		return "", 0, 0, fmt.Errorf("%s/stat names no program", dir)
 	}
 	fields := bytes.Fields(text[closing+1:])
 	if len(fields) < 20 {
-		return "", 0, fmt.Errorf("%s/stat has %d fields", dir, len(fields)+2)
+		return "", 0, 0, fmt.Errorf("%s/stat has %d fields", dir, len(fields)+2)
 	}
-	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
-	return string(text[open+1 : closing]), start, err
+	parent, err = strconv.Atoi(string(fields[1]))
+	start, startErr := strconv.ParseUint(string(fields[19]), 10, 64)
+	return string(text[open+1 : closing]), parent, start, errors.Join(err, startErr)
 }
 
 // OwnedByRoot reports whether all user ids of a process are root's; a set-user-ID program that a user runs still has

@@ -331,11 +331,14 @@ func (d *disks) userOfCgroup(path string) diskUserID {
 	return diskUserID{kind: diskCgroup, id: untrusted.Text(path, untrusted.MaxLabel)}
 }
 
-// replicas returns what replicas' processes did on storage since the sample before, in which users did this.
+// replicas returns what replicas' processes and their sync agents did on storage since the sample before, in which users did this.
 func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaBytes) {
 	now := map[collector.PlacedReplica]float64{}
 	for _, r := range d.options.Replicas.All() {
 		process := filepath.Join(d.options.ProcFS, strconv.Itoa(r.Pid))
+		if _, _, start, err := collector.ProcessStat(process); err != nil || start != r.Start {
+			continue // another process has its number now
+		}
 		bytes, err := storageBytes(filepath.Join(process, "io"))
 		if err != nil {
 			continue // it has ended, or the kernel does not count: then its cgroup has it

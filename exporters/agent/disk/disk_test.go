@@ -602,8 +602,8 @@ func TestDiskReplicas(t *testing.T) {
 	collectortest.Start(t)(replica.New(o))
 	v.Start()
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if n := len(d.options.Replicas.All()); n != 2 {
-			return errors.New("not all replicas have a disk")
+		if n := len(d.options.Replicas.All()); n != 2*2 {
+			return fmt.Errorf("%d replicas and sync agents have a disk", n)
 		}
 		return nil
 	})
@@ -630,6 +630,43 @@ func TestDiskReplicas(t *testing.T) {
 		// The file system's own writes on a replica's behalf are among them, and not every machine shows a program all requests.
 		if want := float64(writes * 8192); u.bytes < 0.8*want || u.bytes > 2*want || u.requests <= 0 || u.seconds <= 0 {
 			t.Errorf("replica %s wrote %v bytes with %v requests in %v s, want %v bytes", name, u.bytes, u.requests, u.seconds, want)
+		}
+	}
+}
+
+// What a rebuild reads and writes is the replicas', although it is their sync agents that do it.
+func TestDiskRebuild(t *testing.T) {
+	testkit.Tool(t, "longhorn-engine")
+	v := rig.NewVolume(t, 1)
+	d := startDisk(t, maxDiskUsers)
+	d.options.Replicas = &collector.Replicas{}
+	o := collectortest.Here()
+	o.ProcFS, o.Replicas = v.ProcFS, d.options.Replicas
+	collectortest.Start(t)(replica.New(o))
+	v.Start()
+	const writes, size = 256, 64 << 10
+	v.IO(writes, 4, func(i int) error { return v.Write(int64(i)*size, size) })
+	fresh := v.AddReplica()
+	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
+		if n := len(d.options.Replicas.All()); n != 2*2 {
+			return fmt.Errorf("%d replicas and sync agents have a disk", n)
+		}
+		return nil
+	})
+	d.sample(time.Now()) // from here on the processes are known
+	whole := fmt.Sprint(rig.VolumeSize)
+	v.Control("add-replica", "--size", whole, "--current-size", whole, "tcp://"+fresh.Address)
+	used, err := d.used(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	splitReplicas(used, d.replicas(used))
+	for _, r := range d.options.Replicas.All() {
+		u := used[r.Device][diskUserID{diskReplica, r.Name, r.Volume}]
+		t.Logf("%s: %v", r.Name, u)
+		// Not every machine shows a program all requests.
+		if want := float64(writes * size); u.bytes < 0.8*want || u.bytes > 2*want {
+			t.Errorf("replica %s read or wrote %v bytes, want %v", r.Name, u.bytes, want)
 		}
 	}
 }

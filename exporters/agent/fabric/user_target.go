@@ -163,7 +163,7 @@ func (s *fabricUserTargets) scanProcesses() {
 		}
 		s.known[pid] = true
 		dir := filepath.Join(s.options.ProcFS, strconv.Itoa(pid))
-		name, start, err := collector.ProcessStat(dir)
+		name, _, start, err := collector.ProcessStat(dir)
 		if err != nil || !s.wire.userTarget.is(name) {
 			continue
 		}

@@ -67,7 +67,12 @@ func (f *replicaFollower) placedReplicas() (all []collector.PlacedReplica) {
 	defer f.mu.Unlock()
 	for _, n := range f.byPID {
 		if n.Role == bpf.Replica && n.device != "" {
-			all = append(all, collector.PlacedReplica{Pid: n.pid, Start: n.start, Name: n.Instance, Volume: n.volume, Device: n.device})
+			r := collector.PlacedReplica{Pid: n.pid, Start: n.start, Name: n.Instance, Volume: n.volume, Device: n.device}
+			all = append(all, r)
+			if n.agent != 0 {
+				r.Pid, r.Start = n.agent, n.agentStart
+				all = append(all, r)
+			}
 		}
 	}
 	return all

@@ -21,7 +21,7 @@ import (
 	"github.com/plumbline/plumbline/exporters/agent/untrusted"
 )
 
-// replicaProcess is an engine or a replica of a volume, by its command line.
+// replicaProcess is an engine or a replica of a volume, or a replica's sync agent, by its command line.
 type replicaProcess struct {
 	// Backend is the storage backend's name, as in the label backend.
 	Backend string
@@ -40,6 +40,9 @@ type replicaProcess struct {
 	Replicas []string
 	// UnseenFrontend is set if the engine's user does not use the replicas' wire.
 	UnseenFrontend bool
+	// SyncAgent is set of what moves a replica's data in a rebuild, which is that replica's child; Parent is its parent.
+	SyncAgent bool
+	Parent    int
 }
 
 // dataconnSwitches are the options of longhorn-engine 1.8 and jiva 3.6 without a value.
@@ -48,8 +51,8 @@ var dataconnSwitches = []string{
 	"unmap-mark-snap-chain-removed", "unmap-mark-disk-chain-removed",
 }
 
-// dataconnProcess recognises the engines ("controller") and replicas of Longhorn V1 and Jiva by their command lines;
-// nil means that this is neither. hostname is called only for a Jiva replica, whose command line does not name the
+// dataconnProcess recognises the engines ("controller"), replicas and sync agents of Longhorn V1 and Jiva by their
+// command lines; nil means that this is none. hostname is called only for a Jiva replica, whose command line does not name the
 // volume.
 func dataconnProcess(args []string, hostname func() string) (*replicaProcess, error) {
 	if len(args) == 0 {
@@ -118,8 +121,10 @@ func dataconnProcess(args []string, hostname func() string) (*replicaProcess, er
 		default:
 			p.Volume = directoryVolume(p.Directory)
 		}
+	case "sync-agent":
+		return &replicaProcess{SyncAgent: true}, nil
 	default:
-		return nil, nil // sync agents and short commands
+		return nil, nil // short commands
 	}
 	if p.Volume == "" {
 		return nil, fmt.Errorf("no volume name on the command line")
@@ -201,7 +206,7 @@ type replicaReader struct {
 // too: the calls are its pod's.
 func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error) {
 	dir := filepath.Join(r.procfs, strconv.Itoa(pid))
-	name, start, err := collector.ProcessStat(dir)
+	name, parent, start, err := collector.ProcessStat(dir)
 	if err != nil || !slices.ContainsFunc(r.wire.names, func(n string) bool { return strings.HasPrefix(name, n) }) {
 		return nil, start, nil
 	}
@@ -231,6 +236,7 @@ func (r replicaReader) read(pid int) (p *replicaProcess, start uint64, err error
 	}
 	if p != nil {
 		p.validate()
+		p.Parent = parent
 	}
 	return p, start, nil
 }

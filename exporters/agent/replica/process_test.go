@@ -63,7 +63,7 @@ func TestReplicaCommandLine(t *testing.T) {
 			line: "longhorn replica --frontendIP 10.0.0.9 --size 5G /openebs",
 			want: &replicaProcess{Backend: "jiva", Role: bpf.Replica, Volume: "pvc-7", Directory: "/openebs", Host: "localhost", Port: 9502},
 		},
-		{name: "sync agent", line: "longhorn-engine --volume-name v sync-agent --listen 127.0.0.1:10002 --replica 127.0.0.1:10000"},
+		{name: "sync agent", line: "longhorn-engine --volume-name v sync-agent --listen 127.0.0.1:10002 --replica 127.0.0.1:10000", want: &replicaProcess{SyncAgent: true}},
 		{name: "short command", line: "longhorn --url http://127.0.0.1:9501 ls-replica"},
 		{name: "other Longhorn program", line: "longhorn-manager -d daemon"},
 		{name: "another program's word", line: "mongod replica --listen x"},

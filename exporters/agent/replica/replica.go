@@ -214,6 +214,9 @@ type followedProcess struct {
 	// device is the disk of a replica's directory, once placed.
 	device string
 	placed bool
+	// agent is the process of a replica's sync agent, and agentStart its start; 0 if there is none.
+	agent      int
+	agentStart uint64
 	stopped
 	threads threads
 	cpu     processCPU
@@ -353,7 +356,7 @@ func (f *replicaFollower) consider(pid int) error {
 	default: // it is awake
 	}
 	// If it ended before it was put into the map, the kernel has not taken it out again.
-	if _, again, err := collector.ProcessStat(fmt.Sprintf("%s/%d", f.options.ProcFS, pid)); err != nil || again != start {
+	if _, _, again, err := collector.ProcessStat(fmt.Sprintf("%s/%d", f.options.ProcFS, pid)); err != nil || again != start {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.unfollow(pid)
@@ -399,6 +402,12 @@ func (f *replicaFollower) admit(pid int, start uint64, p *replicaProcess) (bool,
 		}
 	}
 	if p == nil {
+		return false, nil
+	}
+	if p.SyncAgent {
+		if n := f.byPID[p.Parent]; n != nil && n.Role == bpf.Replica {
+			n.agent, n.agentStart = pid, start
+		}
 		return false, nil
 	}
 	f.slot++

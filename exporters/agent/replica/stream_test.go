@@ -71,7 +71,7 @@ func startSelfTraced(t *testing.T, self replicaProcess, tracing *collector.Traci
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, _, err := collector.ProcessStat("/proc/self")
+	name, _, _, err := collector.ProcessStat("/proc/self")
 	if err != nil {
 		t.Fatal(err)
 	}
