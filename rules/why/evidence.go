@@ -147,6 +147,12 @@ func (f *Finding) judge(ctx context.Context) error {
 			f.Replicas[i].backlogged = f.Replicas[i].backlogged || f.Replicas[i].Name == one.Metric.Get("replica") && f.Replicas[i].RoundTrip > 2*f.Replicas[i].Service
 		}
 	}
+	for _, one := range s.of("volume:slow_neighbour:share5m") {
+		i := slices.IndexFunc(f.neighbours, func(n neighbour) bool {
+			return n.volume == one.Metric.Get("volume") && n.node == one.Metric.Get("node") && n.device == one.Metric.Get("device")
+		})
+		f.slowNeighbours = append(f.slowNeighbours, f.neighbours[i]) // the rules have it from there
+	}
 	f.word()
 	return nil
 }

@@ -113,9 +113,9 @@ func (f *Finding) word() {
 	}
 	if n := v.of(Neighbour); len(n) > 0 && c.Reason != Neighbour {
 		v.Text += "; " + f.neighbourText(n[0])
-	} else if c.Reason == Largest && len(f.neighbours) > 0 && layers.OnDisk(layers.Of(c.Layer)) {
+	} else if c.Reason == Largest && len(f.slowNeighbours) > 0 && layers.OnDisk(layers.Of(c.Layer)) {
 		// It is not known whether the layer grew.
-		v.Text += "; " + slices.MaxFunc(f.neighbours, func(n, m neighbour) int { return cmp.Compare(n.share, m.share) }).text("its disk")
+		v.Text += "; " + slices.MaxFunc(f.slowNeighbours, func(n, m neighbour) int { return cmp.Compare(n.share, m.share) }).text("its disk")
 	}
 	if !slices.Contains([]Reason{Stalled, Lock, CPU, Host}, c.Reason) {
 		for _, l := range f.limits {

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,27 @@ func TestNeighbourOfLog(t *testing.T) {
 			}
 			if v := f.Verdict; v.Reason != want || v.User != c.user || !strings.Contains(v.Text, c.user) || f.Target.Volume != "v-log" || f.Target.Class != "other" {
 				t.Errorf("%s of %s: %s", v.Reason, v.User, v.Text)
+			}
+		})
+	}
+}
+
+// Where it is not known what grew, the neighbour on the disk of a replica that is fast is not named.
+func TestNeighbourOfFastReplica(t *testing.T) {
+	for node, named := range map[string]bool{"n-a": true, "n-b": false} {
+		t.Run(node, func(t *testing.T) {
+			f := &Finding{At: time.Unix(1e9, 0), Window: 5 * time.Minute, Target: Target{Node: "n", Server: "shop/db-1", Engine: "postgresql", Class: "c", Volume: "v"},
+				Commits:    Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}},
+				neighbours: []neighbour{{"v", node, "sda", "pod", "backup/nightly", 0.71, 4.2}}}
+			f.Statements = f.Commits
+			for name, s := range map[string]float64{"r-a": 0.020, "r-b": 0.007, "r-c": 0.018} {
+				f.Replicas = append(f.Replicas, Replica{Name: name, Node: "n-" + name[2:], Device: "sda", RoundTrip: s, Service: s, Disk: s, Stopped: math.NaN(), Unread: math.NaN()})
+			}
+			if err := f.judge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if v := f.Verdict; v.Reason != Largest || strings.Contains(v.Text, "backup") != named {
+				t.Errorf("%s: %s", v.Reason, v.Text)
 			}
 		})
 	}

@@ -180,10 +180,10 @@ type Finding struct {
 
 	// grown are the layers that the rules know to have grown, of the class on the node; loadExplains and hostExplains
 	// are set if they know that the load or the host explains that. cpuShort is set if statements here or on the
-	// control wait for a CPU. neighbours are who keeps disks below the volume busy, and limits those disks that do no
-	// more than a limit.
+	// control wait for a CPU. neighbours are who keeps disks below the volume busy, slowNeighbours those that may hold
+	// its writes up, and limits those disks that do no more than a limit.
 	grown                                []string
-	neighbours                           []neighbour
+	neighbours, slowNeighbours           []neighbour
 	limits                               []diskLimit
 	loadExplains, hostExplains, cpuShort bool
 	// solid is set if the volume's device is known not to rotate.
