@@ -22,10 +22,10 @@ const (
 	SlowReplica Reason = "replica"
 	// CPU: the node has too little of it.
 	CPU Reason = "cpu"
-	// Host: the control class of the node got slower, too.
-	Host Reason = "host"
 	// Neighbour: somebody else keeps a disk below it busy, far more than usual.
 	Neighbour Reason = "neighbour"
+	// Host: the control class of the node got slower, too.
+	Host Reason = "host"
 	// Rebuild: a replica is being rebuilt.
 	Rebuild Reason = "rebuild"
 	// Load: there is more to do than there was.
@@ -39,7 +39,7 @@ const (
 )
 
 // Reasons are all of them.
-var Reasons = []Reason{Stalled, Lock, SlowReplica, CPU, Host, Neighbour, Rebuild, Load, Grown, Largest, Few}
+var Reasons = []Reason{Stalled, Lock, SlowReplica, CPU, Neighbour, Host, Rebuild, Load, Grown, Largest, Few}
 
 // Culprit is one that a verdict names. Layer, Replica, Device and Node, the place, are as far as they are known. A
 // neighbour has Kind and User, as the agent's collector disk has them.
@@ -101,7 +101,10 @@ func (f *Finding) word() {
 	case CPU:
 		v.Text = f.cpuText()
 	case Host:
-		v.Text = fmt.Sprintf("the control class on %s got slower, too: it is the host, and storage is not to blame", f.Target.Node)
+		v.Text = fmt.Sprintf("the control class on %s got slower, too: it is the host", f.Target.Node)
+		if len(f.slowNeighbours) == 0 {
+			v.Text += ", and storage is not to blame"
+		}
 	case Neighbour:
 		v.Text = f.neighbourText(c)
 	case Load:
@@ -113,7 +116,7 @@ func (f *Finding) word() {
 	}
 	if n := v.of(Neighbour); len(n) > 0 && c.Reason != Neighbour {
 		v.Text += "; " + f.neighbourText(n[0])
-	} else if c.Reason == Largest && len(f.slowNeighbours) > 0 && layers.OnDisk(layers.Of(c.Layer)) {
+	} else if (c.Reason == Host || c.Reason == Largest && layers.OnDisk(layers.Of(c.Layer))) && len(f.slowNeighbours) > 0 {
 		// It is not known whether the layer grew.
 		v.Text += "; " + slices.MaxFunc(f.slowNeighbours, func(n, m neighbour) int { return cmp.Compare(n.share, m.share) }).text("its disk")
 	}

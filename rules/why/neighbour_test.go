@@ -15,22 +15,26 @@ import (
 // where the network did, or the own load.
 func TestNeighbour(t *testing.T) {
 	for name, c := range map[string]struct {
-		grown        string
-		loadExplains bool
-		neighbour    neighbour
-		reason       Reason
-		want, not    string
+		grown                      string
+		loadExplains, hostExplains bool
+		neighbour                  neighbour
+		reason                     Reason
+		want, not                  string
 	}{
-		"the device grew": {layers.Device, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
+		"the device grew": {layers.Device, false, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
 			"its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", ""},
-		"the network grew": {layers.Network, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
-		"nothing grew, and it syncs": {"", false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Largest,
+		"the network grew": {layers.Network, false, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Grown, "grew most", "backup"},
+		"nothing grew, and it syncs": {"", false, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Largest,
 			"; its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", ""},
-		"the own load grew": {layers.Device, true, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Load, "more to do", "backup"},
+		"the control got slower, too": {layers.Device, false, true, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Neighbour,
+			"its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", "not to blame"},
+		"the control got slower, and no layer is known to": {"", false, true, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Host,
+			"it is the host; its disk nvme1n1 on b does 4.2 times its usual work; 71 % of its time is backup/nightly (pod)", "not to blame"},
+		"the own load grew": {layers.Device, true, false, neighbour{"v", "b", "nvme1n1", "pod", "backup/nightly", 0.71, 4.2}, Load, "more to do", "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Finding{At: time.Unix(1e9, 0), Window: 5 * time.Minute, Target: Target{Node: "b", Server: "shop/db-1", Engine: "postgresql", Class: "c", Volume: "v"},
-				Commits: Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}}, loadExplains: c.loadExplains,
+				Commits: Statement{Count: 1000, Mean: 0.02, Phases: []Layer{{layers.Sync, 0.02}}}, loadExplains: c.loadExplains, hostExplains: c.hostExplains,
 				neighbours: []neighbour{c.neighbour}}
 			f.Statements = f.Commits
 			if c.grown != "" {
