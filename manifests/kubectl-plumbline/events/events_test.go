@@ -197,9 +197,9 @@ func TestKinds(t *testing.T) {
 		{`reason="grown",layer="flush"`, "StorageSlow", "the device's cache flush", true},
 		{`reason="grown",layer="sync"`, "StorageSlow", "sync", true},
 		{`reason="neighbour",layer="device",device="sda",culprit_node="n1",kind="pod",user="backup/nightly"`, "StorageSlow",
-			"device sda, on n1, most of its time is backup/nightly (pod)", true},
+			"device sda, on n1, much of its time is backup/nightly (pod)", true},
 		{`reason="neighbour",layer="disk",replica="r-1",device="sda",culprit_node="n2",kind="pod",user="backup/nightly",volume="pvc-1"`, "ReplicaSlow",
-			"replica r-1, device sda, on n2, most of its time is backup/nightly (pod)", true},
+			"replica r-1, device sda, on n2, much of its time is backup/nightly (pod)", true},
 		{`reason="grown",layer="cpu"`, "StatementsSlow", "work on a CPU", false},
 		{`reason="grown",layer="cache"`, "StorageSlow", "the layer cache", true},
 		{`reason="host"`, "StatementsSlow", "reason host", false},
@@ -233,7 +233,7 @@ func TestNeighbour(t *testing.T) {
 	`))
 	rounds(t, w, 0, 1500)
 	want(t, s.written(), "PersistentVolumeClaim shop/data-pg-0 Warning ReplicaSlow at 300")
-	const words = "the disk below the slowest replica, replica r-2, device sda, on n2, most of its time is backup/nightly (pod). kubectl plumbline why data-pg-0 -n shop"
+	const words = "the disk below the slowest replica, replica r-2, device sda, on n2, much of its time is backup/nightly (pod). kubectl plumbline why data-pg-0 -n shop"
 	for _, e := range s.events {
 		if e.Message != words {
 			t.Errorf("got %q, want %q", e.Message, words)

@@ -284,7 +284,7 @@ func (e *Event) plain() string {
 			}
 		}
 		if c.user != "" {
-			parts = append(parts, fmt.Sprintf("most of its time is %s (%s)", c.user, c.kind))
+			parts = append(parts, fmt.Sprintf("much of its time is %s (%s)", c.user, c.kind))
 		}
 		if len(parts) > 0 {
 			all = append(all, strings.Join(parts, ", "))
