@@ -527,3 +527,14 @@ func TestSwitches(t *testing.T) {
 		}
 	}
 }
+
+// The disks of a volume's replicas are not on the node alone that uses the volume.
+func TestDiskUsersOfAllNodes(t *testing.T) {
+	for _, p := range diskUsers() {
+		for _, q := range p.queries {
+			if strings.Contains(q.expr, "$node") {
+				t.Errorf("%s is of the chosen nodes only: %s", p.title, q.expr)
+			}
+		}
+	}
+}

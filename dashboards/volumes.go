@@ -144,9 +144,9 @@ and on (node, device)
 	}
 }
 
-// usedBy is a rate of one of the agent's counters by user, of the disks that the selected volumes are on.
+// usedBy is a rate of one of the agent's counters by user, of the disks that the selected volumes are on, of whichever node.
 func usedBy(metric, by, window string) string {
-	return fmt.Sprintf(`(sum by (%s) (rate(plumbline_disk_user_%s_total{node=~"$node"}[%s])) and on (node, device) volume:used_disk:info{volume=~"$volume"})`, by, metric, window)
+	return fmt.Sprintf(`(sum by (%s) (rate(plumbline_disk_user_%s_total[%s])) and on (node, device) volume:used_disk:info{volume=~"$volume"})`, by, metric, window)
 }
 
 func diskUsers() []panel {
