@@ -169,9 +169,10 @@ func (d *disks) attach() error {
 // sample takes over the kernel's counts.
 func (d *disks) sample(now time.Time) {
 	used, err := d.used(now)
+	// At once: what ends in between is nobody's. Lines that are not understood are counted by the collector device.
+	stats, _, statsErr := diskstats(d.options.ProcFS)
 	splitReplicas(used, d.replicas(used))
 	servers := d.runningServers()
-	stats, _, statsErr := diskstats(d.options.ProcFS) // lines that are not understood are counted by the collector device
 	lost := make([]uint64, bpf.DiskLostLOSSES)
 	lostErr := collector.AddEvents(d.collection.Maps[bpf.DiskMapLosses], lost)
 
