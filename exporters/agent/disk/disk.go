@@ -93,10 +93,10 @@ type disks struct {
 	pods   map[string]pod.Pod
 	// servers are the users that the database servers' processes are.
 	servers map[int]diskUserID
-	// exported is what series have, and counted the users' totals in it: a pod that takes the place of one of its name
+	// exported is what series have, and counted the users that are in it: a pod that takes the place of one of its name
 	// goes on counting in its series.
 	exported map[diskSeries]diskUse
-	counted  map[diskOf]diskUse
+	counted  map[diskOf]diskUser
 	lost     []uint64
 	err      error
 }
@@ -454,7 +454,7 @@ func (d *disks) send(ch chan<- prometheus.Metric, l diskSeries, u diskUse) {
 
 // export brings what series have up to date.
 func (d *disks) export(volumes []volume.Found) {
-	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUse{}
+	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUser{}
 	for device, disk := range d.ledger.disks {
 		for id, user := range disk.users {
 			if !user.listed {
@@ -469,11 +469,11 @@ func (d *disks) export(volumes []volume.Found) {
 				sum = d.exported[l]
 			}
 			more, of := user.total, diskOf{device, id}
-			if before := d.counted[of]; before.requests <= more.requests {
-				more.add(before.part(-1))
+			if before := d.counted[of]; before.since == user.since {
+				more.add(before.total.part(-1))
 			}
 			sum.add(more)
-			exported[l], counted[of] = sum, user.total
+			exported[l], counted[of] = sum, *user
 		}
 	}
 	d.exported, d.counted = exported, counted

@@ -512,6 +512,33 @@ func TestDiskPodsOfOneName(t *testing.T) {
 	}
 }
 
+// A user that loses its series and gets them again between two scrapes goes on in them.
+func TestDiskUserListedAgain(t *testing.T) {
+	c, err := NewDisk(collector.Options{Node: "here"}, Options{Users: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.(*disks)
+	now := time.Unix(1e9, 0)
+	add := func(user string, use diskUse) {
+		now = now.Add(interval)
+		d.ledger.add(now, usesOf(map[diskUserID]diskUse{podUser(user): use}))
+	}
+	want := func(want diskUse) {
+		t.Helper()
+		if got := diskUsers(t, d, "sda")["pod uid:a"]; got != want {
+			t.Errorf("it did %v, want %v", got, want)
+		}
+	}
+	add("a", diskUse{1, 1, 1})
+	add("a", diskUse{10, 1000, 1})
+	want(diskUse{10, 1000, 1})
+	add("b", diskUse{1, 1, 100})
+	add("a", diskUse{1, 1, 1000})
+	add("a", diskUse{20, 10, 1})
+	want(diskUse{30, 1010, 2})
+}
+
 // A server is the user that is its pod, or the nearest cgroup with requests.
 func TestDiskServers(t *testing.T) {
 	proc := t.TempDir()

@@ -83,8 +83,9 @@ type usedDisk struct {
 
 // diskUser is one user of one disk.
 type diskUser struct {
-	// listed is set if it has series of its own, total is what it did since.
+	// listed is set if it has series of its own, total is what it did since it got them.
 	listed bool
+	since  time.Time
 	total  diskUse
 	// recent is its time in the device, which decays by halfLife. used is when it did something.
 	recent float64
@@ -133,7 +134,7 @@ func (l *diskLedger) add(now time.Time, used map[string]map[diskUserID]diskUse) 
 				delete(disk.users, id)
 			}
 		}
-		disk.choose(l.most)
+		disk.choose(now, l.most)
 		if now.Sub(disk.used) >= idleTimeout {
 			delete(l.disks, name)
 		}
@@ -165,7 +166,7 @@ func (d *usedDisk) add(now time.Time, id diskUserID, use diskUse) {
 }
 
 // choose chooses the users with series of their own. A new one's counters begin at 0, so that no time counts twice.
-func (d *usedDisk) choose(most int) {
+func (d *usedDisk) choose(now time.Time, most int) {
 	if most == 0 {
 		return
 	}
@@ -192,7 +193,7 @@ func (d *usedDisk) choose(most int) {
 			last.listed = false
 			listed = listed[:len(listed)-1]
 		}
-		user.listed, user.total = true, diskUse{}
+		user.listed, user.since, user.total = true, now, diskUse{}
 		listed = append(listed, id)
 		slices.SortFunc(listed, bySize)
 	}
