@@ -53,6 +53,8 @@ var (
 		[]string{"node", "reason"}, nil)
 	diskServer = prometheus.NewDesc("plumbline_disk_user_server_info",
 		"A user of disks that is a database server: its pod, or the cgroup that its requests are charged to, which others may share; 1.", []string{"node", "kind", "user", "server"}, nil)
+	diskVolume = prometheus.NewDesc("plumbline_disk_user_volume_info",
+		"A pod with several claims on a disk whose label volume is therefore empty, and the volume of one of them; 1.", []string{"node", "device", "kind", "user", "volume"}, nil)
 	diskOverflow = prometheus.NewDesc("plumbline_disk_user_overflow",
 		"Disks whose users have no series, because there are too many.", []string{"node"}, nil)
 )
@@ -96,9 +98,11 @@ type disks struct {
 	// exported is what series have, and counted the users that are in it: a pod that takes the place of one of its name
 	// goes on counting in its series.
 	exported map[diskSeries]diskUse
-	counted  map[diskOf]diskUser
-	lost     []uint64
-	err      error
+	// volumes are the pods with several claims on a disk, and the volume of each.
+	volumes map[diskSeries]bool
+	counted map[diskOf]diskUser
+	lost    []uint64
+	err     error
 }
 
 // diskSeries are the labels of a series; diskOf is a user of a disk.
@@ -433,6 +437,9 @@ func (d *disks) Update(ch chan<- prometheus.Metric) error {
 		d.send(ch, diskSeries{device: name, kind: diskRest}, disk.rest)
 		d.send(ch, diskSeries{device: name, kind: unattributed}, disk.without)
 	}
+	for l := range d.volumes {
+		ch <- collector.Gauge(diskVolume, 1, d.options.Node, l.device, l.kind, l.user, l.volume)
+	}
 	for label, user := range d.sameServers(servers) {
 		ch <- collector.Gauge(diskServer, 1, d.options.Node, user.kind, user.id, label)
 	}
@@ -454,6 +461,7 @@ func (d *disks) send(ch chan<- prometheus.Metric, l diskSeries, u diskUse) {
 
 // export brings what series have up to date.
 func (d *disks) export(volumes []volume.Found) {
+	d.volumes = map[diskSeries]bool{}
 	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUser{}
 	for device, disk := range d.ledger.disks {
 		for id, user := range disk.users {
@@ -462,7 +470,14 @@ func (d *disks) export(volumes []volume.Found) {
 			}
 			l := diskSeries{device, id.kind, id.id, id.volume}
 			if id.kind == diskPod {
-				l.user, l.volume = podOnDisk(id.id, d.pods, device, volumes)
+				var of []string
+				if l.user, of = podOnDisk(id.id, d.pods, device, volumes); len(of) == 1 {
+					l.volume = of[0]
+				} else {
+					for _, v := range of {
+						d.volumes[diskSeries{device, id.kind, l.user, v}] = true
+					}
+				}
 			}
 			sum, begun := exported[l]
 			if !begun {
@@ -502,21 +517,17 @@ func (d *disks) sameServers(servers []collector.RunningServer) map[string]diskUs
 	return same
 }
 
-// podOnDisk returns the name of a pod, its UID while that is not known, and the volume of its claim on a disk, if it has
-// one there.
-func podOnDisk(uid string, pods map[string]pod.Pod, device string, volumes []volume.Found) (name, of string) {
+// podOnDisk returns the name of a pod, its UID while that is not known, and the volumes of its claims on a disk.
+func podOnDisk(uid string, pods map[string]pod.Pod, device string, volumes []volume.Found) (name string, of []string) {
 	p, known := pods[uid]
 	if !known {
-		return "uid:" + uid, ""
+		return "uid:" + uid, nil
 	}
 	for _, v := range volumes {
 		if v.Namespace != p.Namespace || !slices.Contains(p.Claims, v.PersistentVolumeClaim) || v.Disk != device && !slices.Contains(v.Below, device) {
 			continue
 		}
-		if of != "" {
-			return p.Namespace + "/" + p.Name, ""
-		}
-		of = v.Volume
+		of = append(of, v.Volume)
 	}
 	return p.Namespace + "/" + p.Name, of
 }

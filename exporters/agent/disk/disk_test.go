@@ -443,7 +443,7 @@ func groupsOf(t *testing.T, d *disks, parent string) []uint64 {
 	return slices.Collect(maps.Keys(all))
 }
 
-// Names of pods: the volume is that of the only claim on the disk, by its own device or below it.
+// Names of pods, and the volumes of their claims on the disk, by their own devices or below these.
 func TestPodOnDisk(t *testing.T) {
 	shop := pod.New("shop", "db-1", nil)
 	shop.Claims = []string{"data", "wal"}
@@ -454,17 +454,18 @@ func TestPodOnDisk(t *testing.T) {
 	other := on("data", "sda")
 	other.Namespace = "bank"
 	for _, c := range []struct {
-		what, uid  string
-		volumes    []volume.Found
-		name, want string
+		what, uid string
+		volumes   []volume.Found
+		name      string
+		want      []string
 	}{
-		{"unknown", "2", nil, "uid:2", ""},
-		{"no claim there", "1", []volume.Found{on("data", "sdb"), on("theirs", "sda"), other}, "shop/db-1", ""},
-		{"its own device", "1", []volume.Found{on("data", "sda"), on("wal", "sdb")}, "shop/db-1", "pv-data"},
-		{"below LVM", "1", []volume.Found{on("data", "dm-3", "sda")}, "shop/db-1", "pv-data"},
-		{"both there", "1", []volume.Found{on("data", "sda"), on("wal", "dm-4", "sda")}, "shop/db-1", ""},
+		{"unknown", "2", nil, "uid:2", nil},
+		{"no claim there", "1", []volume.Found{on("data", "sdb"), on("theirs", "sda"), other}, "shop/db-1", nil},
+		{"its own device", "1", []volume.Found{on("data", "sda"), on("wal", "sdb")}, "shop/db-1", []string{"pv-data"}},
+		{"below LVM", "1", []volume.Found{on("data", "dm-3", "sda")}, "shop/db-1", []string{"pv-data"}},
+		{"both there", "1", []volume.Found{on("data", "sda"), on("wal", "dm-4", "sda")}, "shop/db-1", []string{"pv-data", "pv-wal"}},
 	} {
-		if name, of := podOnDisk(c.uid, pods, "sda", c.volumes); name != c.name || of != c.want {
+		if name, of := podOnDisk(c.uid, pods, "sda", c.volumes); name != c.name || !slices.Equal(of, c.want) {
 			t.Errorf("%s: %q, %q", c.what, name, of)
 		}
 	}
@@ -509,6 +510,37 @@ func TestDiskPodsOfOneName(t *testing.T) {
 	d.ledger.add(now.Add(3*idleTimeout), nil)
 	if got := series(); got != 0 {
 		t.Errorf("after all are forgotten %v requests", got)
+	}
+}
+
+// A pod with two claims on a disk has the volume of each in a series of its own.
+func TestDiskPodOfTwoVolumes(t *testing.T) {
+	c, err := NewDisk(collector.Options{Node: "here"}, Options{Users: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.(*disks)
+	files := pod.New("shop", "files", nil)
+	files.Claims = []string{"one", "two"}
+	d.pods = map[string]pod.Pod{"1": files}
+	d.ledger.add(time.Unix(1e9, 0), usesOf(map[diskUserID]diskUse{podUser("1"): {requests: 1}}))
+	on := func(claim string) volume.Found {
+		return volume.Found{Identity: volume.Identity{Volume: "pv-" + claim, Namespace: "shop", PersistentVolumeClaim: claim}, Disk: "sda"}
+	}
+	for _, c := range []struct {
+		volumes []volume.Found
+		label   string
+		want    map[diskSeries]bool
+	}{
+		{[]volume.Found{on("one"), on("two")}, "", map[diskSeries]bool{{"sda", diskPod, "shop/files", "pv-one"}: true, {"sda", diskPod, "shop/files", "pv-two"}: true}},
+		{[]volume.Found{on("two")}, "pv-two", map[diskSeries]bool{}},
+	} {
+		if d.export(c.volumes); !maps.Equal(d.volumes, c.want) {
+			t.Errorf("it has %v, want %v", d.volumes, c.want)
+		}
+		if _, there := d.exported[diskSeries{"sda", diskPod, "shop/files", c.label}]; !there {
+			t.Errorf("its counters are %v, want volume %q", d.exported, c.label)
+		}
 	}
 }
 
