@@ -130,6 +130,13 @@ var modes = map[string]pgx.QueryExecMode{
 	"described": pgx.QueryExecModeDescribeExec,
 }
 
+// queriesSoFar returns what c reports of a server's queries that ran, those included whose series begin now, with 0.
+func queriesSoFar(t *testing.T, c collector.Collector, server string) (queries map[string]ofQuery, unknown map[string]float64) {
+	t.Helper()
+	collectQueries(t, c, server)
+	return collectQueries(t, c, server)
+}
+
 // sinceQueries returns what c reports of a server's queries since before.
 func sinceQueries(t *testing.T, c collector.Collector, server string, before map[string]ofQuery) (queries map[string]ofQuery, sum ofQuery) {
 	t.Helper()
@@ -188,7 +195,7 @@ func TestQueryIDs(t *testing.T) {
 			exec(t, pg, "create function f(n int) returns int language plpgsql as 'begin perform n + 1, n; perform count(*) from pg_class; return n; end'")
 			exec(t, pg, "create table t (id int primary key, n int)")
 			exec(t, pg, "select pg_stat_statements_reset()")
-			before, _ := collectQueries(t, q, name)
+			before, _ := queriesSoFar(t, q, name)
 			ofServer := querytest.Collect(t, q, name)
 			ctx := context.Background()
 			var client time.Duration
@@ -257,7 +264,7 @@ func TestQueryIDsBehindPooler(t *testing.T) {
 	exec(t, pg, "create extension pg_stat_statements; create table t (id int primary key, n int); insert into t select i, 0 from generate_series(0, 99) i")
 	port := servertest.StartPooler(t, pg, "transaction")
 	exec(t, pg, "select pg_stat_statements_reset()")
-	before, _ := collectQueries(t, q, "pooledids")
+	before, _ := queriesSoFar(t, q, "pooledids")
 	ofServer, set := querytest.Collect(t, q, "pooledids"), occurrences(t, pg.Log, "statement: SET ")
 	pg.Bench(t, "update t set n = n + 1 where id = :client_id;\nselect n from t where id = :client_id;\nselect count(*) from t;\n",
 		"-M", "extended", "-p", strconv.Itoa(port), "-c", "20", "-t", "50")
@@ -276,7 +283,7 @@ func TestQueryIDsOfFunctionCalls(t *testing.T) {
 	querytest.WaitForServer(t, q, "functions")
 	exec(t, pg, "create extension pg_stat_statements")
 	exec(t, pg, "select pg_stat_statements_reset()")
-	before, none := collectQueries(t, q, "functions")
+	before, none := queriesSoFar(t, q, "functions")
 	object := filepath.Join(t.TempDir(), "object")
 	if err := os.WriteFile(object, make([]byte, 100_000), 0o600); err != nil {
 		t.Fatal(err)
