@@ -142,7 +142,7 @@ var queried = regexp.MustCompile(`\b(layer|suspect)=~?'(.*?)'`)
 
 // The rules name a neighbour for the layers that OnDisk has.
 func TestOnDisk(t *testing.T) {
-	want := `reason="grown", layer=~"` + strings.Join(layers.Names(layers.OnDisk), "|") + `"`
+	want := `server:grown_layer:info{layer=~"` + strings.Join(layers.Names(layers.OnDisk), "|") + `"`
 	if text := string(must(os.ReadFile(filepath.Join(testkit.Root(), "rules/verdict.rules.yaml")))); !strings.Contains(text, want) {
 		t.Errorf("verdict.rules.yaml has no %s", want)
 	}
