@@ -24,7 +24,6 @@ var notInLab = map[string]string{
 	"plumbline_disk_user_seconds_total":          "newer than the series of the lab that scenarios are made of",
 	"disk:requests:rate5m":                       "newer than the series of the lab that scenarios are made of",
 	"disk:bytes:rate5m":                          "newer than the series of the lab that scenarios are made of",
-	"disk:in_flight:mean5m":                      "newer than the series of the lab that scenarios are made of",
 	"plumbline_kubernetes_errors_total":          "only with a Kubernetes API",
 	"plumbline_kubernetes_synced":                "only with a Kubernetes API",
 	"kubelet_volume_stats_available_bytes":       "only with a kubelet",
