@@ -33,7 +33,7 @@ var (
 		"A replica's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here, or if nobody reports it any more, as when its node is dead.",
 		[]string{"volume", "replica", "backend", "state"}, nil)
 	poolState = prometheus.NewDesc("plumbline_openebs_pool_state",
-		"A pool's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here, or if nobody reports it any more, as when its node is dead.",
+		"A pool's state, as its engine names it: 1 for the one it is in, else 0; all 0 if it is in one that is not known here, or, except of Mayastor's (Unknown), if nobody reports it any more, as when its node is dead.",
 		[]string{"node", "pool", "backend", "state"}, nil)
 )
 

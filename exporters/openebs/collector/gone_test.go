@@ -88,14 +88,27 @@ func TestJivaReplicasOfADeadController(t *testing.T) {
 	}
 }
 
-// What an io-engine that is offline last reported of its pool and replicas is not exported as if it were so.
-func TestMayastorNodeIsOffline(t *testing.T) {
-	for node, want := range map[string]string{"Online": "Online", "Offline": "Unknown", "Unknown": "Online"} {
+// A node that is not online takes its pools' states and its replicas out of the API's answers: the pool is Unknown, and
+// where it and its replicas are stays.
+func TestMayastorNodeIsNotOnline(t *testing.T) {
+	for _, node := range []string{"Offline", "Unknown"} {
 		f := startMayastor(t, mayastorAnswers(t, true, "127.0.0.1:1"))
-		f.answers["/nodes"].([]any)[0].(map[string]any)["state"].(map[string]any)["status"] = node
-		await(t, mayastorRegistry(t, f, "mayastor"),
+		registry := mayastorRegistry(t, f, "mayastor")
+		places := []string{
+			`plumbline_openebs_pool_info{backend="mayastor",device="sdb",disk="aio:///dev/disk/by-id/d1?blk_size=512",node="node-1",pool="pool-1"} 1`,
+			`plumbline_volume_replica_info{address="10.1.0.5:8420",backend="mayastor",device="sdb",node="node-1",replica="rep-a",volume="pvc-vol-a"} 1`,
+		}
+		await(t, registry, append(places, `plumbline_openebs_pool_state{backend="mayastor",node="node-1",pool="pool-1",state="Online"} 1`)...)
+		f.set(func() {
+			f.answers["/nodes"].([]any)[0].(map[string]any)["state"].(map[string]any)["status"] = node
+			delete(f.answers["/pools"].([]any)[0].(map[string]any), "state")
+			f.answers["/replicas"] = []any{}
+			replica(f, 0)["state"] = "Unknown"
+		})
+		await(t, registry, append(places,
 			`plumbline_openebs_node_state{node="node-1",state="`+node+`"} 1`,
-			`plumbline_openebs_pool_state{backend="mayastor",node="node-1",pool="pool-1",state="`+want+`"} 1`,
-			`plumbline_openebs_replica_state{backend="mayastor",replica="rep-a",state="`+want+`",volume="pvc-vol-a"} 1`)
+			`plumbline_openebs_pool_state{backend="mayastor",node="node-1",pool="pool-1",state="Unknown"} 1`,
+			`plumbline_openebs_pool_state{backend="mayastor",node="node-1",pool="pool-1",state="Online"} 0`,
+			`plumbline_openebs_replica_state{backend="mayastor",replica="rep-a",state="Unknown",volume="pvc-vol-a"} 1`)...)
 	}
 }

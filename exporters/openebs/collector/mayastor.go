@@ -134,6 +134,9 @@ func (m *mayastor) poll(parent context.Context) {
 	if parent.Err() != nil {
 		return
 	}
+	for i, p := range pools {
+		pools[i].State = p.reported()
+	}
 	addresses := map[string]string{}
 	for _, r := range uris {
 		if u, err := url.Parse(r.URI); err == nil {
@@ -168,7 +171,15 @@ func (m *mayastor) poll(parent context.Context) {
 	}
 	m.up = m.lastErr == nil
 	m.volumes, m.pools, m.nodes = volumes, pools, nodes
-	if errs[3] == nil {
+	if errs[0] == nil && errs[3] == nil {
+		// The API lists no replica of a node that is not online; its volume still has it.
+		for _, v := range volumes {
+			for replica := range v.State.Topology {
+				if addresses[replica] == "" {
+					addresses[replica] = m.address[replica]
+				}
+			}
+		}
 		m.address = addresses
 	}
 	if errs[1] == nil {
@@ -244,7 +255,7 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 		if device, pending := m.device(p.State.Node, p.ID); !pending {
 			gauge(ch, mayastorPool, 1, p.State.Node, p.ID, BackendMayastor, disk, device)
 		}
-		states(ch, poolState, m.current(p.State.Node, p.State.Status), mayastorStates, p.State.Node, p.ID, BackendMayastor)
+		states(ch, poolState, p.State.Status, mayastorStates, p.State.Node, p.ID, BackendMayastor)
 	}
 	for _, n := range m.nodes {
 		if n.State != nil {
@@ -262,17 +273,6 @@ func (m *mayastor) Update(ch chan<- prometheus.Metric) error {
 	return nil
 }
 
-// current is a state that a node's io-engine has reported, or Unknown if that does not answer any more: the state is of
-// before then.
-func (m *mayastor) current(node, state string) string {
-	for _, n := range m.nodes {
-		if n.ID == node && n.State != nil && n.State.Status == "Offline" {
-			return "Unknown"
-		}
-	}
-	return state
-}
-
 func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name string) {
 	gauge(ch, exporterkit.DesiredReplicas, float64(*v.Spec.NumReplicas), name, BackendMayastor)
 	states(ch, volumeState, v.State.Status, mayastorVolumeStates, name, BackendMayastor)
@@ -281,7 +281,7 @@ func (m *mayastor) collectVolume(ch chan<- prometheus.Metric, v restVolume, name
 		if device, pending := m.device(r.Node, r.Pool); !pending {
 			gauge(ch, exporterkit.ReplicaInfo, 1, name, replica, r.Node, device, m.address[replica], BackendMayastor)
 		}
-		states(ch, replicaState, m.current(r.Node, r.State), mayastorStates, name, replica, BackendMayastor)
+		states(ch, replicaState, r.State, mayastorStates, name, replica, BackendMayastor)
 		if r.Usage != nil {
 			gauge(ch, mayastorAllocated, float64(r.Usage.Allocated), name, replica)
 		}

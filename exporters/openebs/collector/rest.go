@@ -60,12 +60,25 @@ type restReplica struct {
 }
 
 type restPool struct {
-	ID    string `json:"id"`
-	State *struct {
-		Node   string   `json:"node"`
-		Disks  []string `json:"disks"`
-		Status string   `json:"status"`
-	} `json:"state"`
+	ID string `json:"id"`
+	// Spec is how the pool was made. State is missing while the pool's node is not online.
+	Spec  *restPoolState `json:"spec"`
+	State *restPoolState `json:"state"`
+}
+
+type restPoolState struct {
+	Node   string   `json:"node"`
+	Disks  []string `json:"disks"`
+	Status string   `json:"status"`
+}
+
+// reported is the pool's state. Of a pool that its node does not report it is Unknown, and the place is the one where
+// the pool was made.
+func (p restPool) reported() *restPoolState {
+	if p.State == nil && p.Spec != nil {
+		return &restPoolState{p.Spec.Node, p.Spec.Disks, "Unknown"}
+	}
+	return p.State
 }
 
 type restNode struct {
