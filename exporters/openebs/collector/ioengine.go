@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -251,20 +253,20 @@ func replicaOf(uri string) string {
 
 func (e *ioEngine) Update(ch chan<- prometheus.Metric) error {
 	e.mu.Lock()
-	nodes := make([]*ioNode, 0, len(e.nodes))
-	for _, n := range e.nodes {
-		nodes = append(nodes, n)
-	}
+	nodes := slices.SortedFunc(maps.Values(e.nodes), func(a, b *ioNode) int { return strings.Compare(a.name, b.name) })
 	err := e.listErr
 	e.mu.Unlock()
 	name := volumeNames(e.o.Objects)
+	sent := map[string]bool{} // volumes
 	for _, n := range nodes {
-		n.collect(ch, name)
+		n.collect(ch, name, sent)
 	}
 	return err
 }
 
-func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) {
+// collect sends a node's series, of each volume those of one nexus: after a failover the one before may still be there.
+// It is mostly shut down; of two that serve it is the one on the first node by name.
+func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string, sent map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.known {
@@ -275,6 +277,10 @@ func (n *ioNode) collect(ch chan<- prometheus.Metric, name func(string) string) 
 		exporterkit.Counter(ch, ioErrors, float64(n.errors[r]), n.name, r)
 	}
 	for _, x := range n.nexuses {
+		if !x.serves() || sent[x.name] {
+			continue
+		}
+		sent[x.name] = true
 		volume := name(x.name)
 		for _, c := range x.children {
 			replica := replicaOf(c.uri)

@@ -183,6 +183,43 @@ func TestIOEngine(t *testing.T) {
 	})
 }
 
+// After a failover a volume may have its old nexus, too: one that is shut down has no series, and of two that serve it is
+// always the same one's.
+func TestIOEngineOldNexus(t *testing.T) {
+	const uri = "nvmf://10.1.0.6:8420/nqn.2019-05.io.openebs:rep-b?uuid=rep-b"
+	for name, test := range map[string]struct {
+		states [2]int // of the nexuses on node-1 and node-2
+		want   string // how much is recovered
+	}{
+		"the first is shut down":       {[2]int{5, 2}, "200"},
+		"the first is shutting down":   {[2]int{4, 2}, "200"},
+		"the second is shut down":      {[2]int{2, 5}, "100"},
+		"neither is shut down, as yet": {[2]int{2, 2}, "100"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := mayastorAnswers(t, true, "")
+			var nodes []any
+			for i, state := range test.states {
+				engine := startIOEngine(t)
+				engine.nexuses = message(1, message(1, "vol-a", 2, "nexus", 4, state, 5, message(1, uri, 2, 2, 3, 8)))
+				engine.stats[uri] = message(1, 1000, 2, 100*(i+1), 5, 1)
+				node := clone(answers["/nodes"].([]any)[0]).(map[string]any)
+				node["id"] = fmt.Sprint("node-", i+1)
+				node["state"].(map[string]any)["grpcEndpoint"] = engine.endpoint
+				nodes = append(nodes, node)
+			}
+			answers["/nodes"] = nodes
+			registry := mayastorRegistry(t, startMayastor(t, answers), "ioengine")
+			await(t, registry, `plumbline_openebs_ioengine_up{node="node-1"} 1`, `plumbline_openebs_ioengine_up{node="node-2"} 1`)
+			for range 20 {
+				if text := exposition.Text(t, registry); !strings.Contains(text, `plumbline_openebs_rebuild_recovered_bytes{replica="rep-b",volume="pvc-vol-a"} `+test.want+"\n") {
+					t.Fatalf("want %s recovered\n%s", test.want, text)
+				}
+			}
+		})
+	}
+}
+
 func FuzzNexusList(f *testing.F) {
 	f.Add(message(1, message(1, "vol", 2, "nexus", 5, message(1, "uri", 2, 1, 4, -1))))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -11,8 +11,12 @@ import (
 
 type nexus struct {
 	name, uuid string
+	state      uint64
 	children   []child
 }
+
+// serves returns whether the nexus is not shut down and not shutting down.
+func (n nexus) serves() bool { return n.state < 4 }
 
 type child struct {
 	uri         string
@@ -62,12 +66,14 @@ func parseNexusList(message []byte) ([]nexus, error) {
 			return nil
 		}
 		var n nexus
-		err := fields(bytes, func(number protowire.Number, _ uint64, bytes []byte) error {
+		err := fields(bytes, func(number protowire.Number, value uint64, bytes []byte) error {
 			switch number {
 			case 1:
 				n.name = string(bytes)
 			case 2:
 				n.uuid = string(bytes)
+			case 4:
+				n.state = value
 			case 5:
 				c, err := parseChild(bytes)
 				if n.children = append(n.children, c); len(n.children) > maxReplicas {
