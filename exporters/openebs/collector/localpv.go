@@ -19,7 +19,7 @@ var (
 		"A LocalPV volume: its node, the volume group or ZFS pool it is in (empty for hostpath), and its path: the directory, the LVM device, or the ZFS data set. Always 1.",
 		[]string{"volume", "backend", "node", "pool", "path"}, nil)
 	localState = prometheus.NewDesc("plumbline_openebs_localpv_ready",
-		"Whether the driver reports that the LVM or ZFS volume is ready: 1 yes, 0 no.", []string{"volume", "backend"}, nil)
+		"Whether the driver reports that the LVM or ZFS volume is ready: 1 yes, 0 no; absent if it has reported no state, as of volumes made before zfs-localpv 0.8.", []string{"volume", "backend"}, nil)
 )
 
 // errNoNode is the error of a volume whose node is not known.
@@ -97,6 +97,11 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 		gauge(ch, exporterkit.DesiredReplicas, 1, volume, backend)
 		gauge(ch, exporterkit.ReplicaInfo, 1, volume, volume, node, device, "", backend)
 	}
+	ready := func(volume, backend, state string) {
+		if state != "" {
+			gauge(ch, localState, truth(state == "Ready"), volume, backend)
+		}
+	}
 	for name, v := range volumes {
 		switch {
 		case v.driver != "" && owner[[2]string{v.driver, v.handle}] != name:
@@ -127,7 +132,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 			}
 			c.untraced.Note(device, err)
 			send(name, BackendLVM, node, o.Spec.Group, device, kernelName)
-			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendLVM)
+			ready(name, BackendLVM, o.Status.State)
 		case v.driver == zfsDriver:
 			o := zfs[v.handle]
 			if o == nil {
@@ -139,7 +144,7 @@ func (c *localPV) Update(ch chan<- prometheus.Metric) error {
 				continue
 			}
 			send(name, BackendZFS, node, o.Spec.Pool, set, kernelName)
-			gauge(ch, localState, truth(o.Status.State == "Ready"), name, BackendZFS)
+			ready(name, BackendZFS, o.Status.State)
 		}
 	}
 	c.untraced.Send(ch)

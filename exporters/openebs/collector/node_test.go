@@ -10,6 +10,7 @@ import (
 
 	"github.com/plumbline/plumbline/exporters/exporterkit/kube"
 	"github.com/plumbline/plumbline/tests/kubetest"
+	"github.com/plumbline/plumbline/tests/testkit/exposition"
 )
 
 // A local volume is on the node that has the label it names, which may differ from the node's name. If no node has it,
@@ -91,6 +92,37 @@ func TestLocalVolumeOfSeveralNames(t *testing.T) {
 		}
 		if f.GetName() == "plumbline_openebs_localpv_info" && len(f.Metric) != 1 {
 			t.Errorf("want one volume: %s", f)
+		}
+	}
+}
+
+// A volume without a state, as the drivers made them before they wrote one, is neither ready nor not ready.
+func TestLocalPVWithoutAState(t *testing.T) {
+	o := Options{Log: slog.New(slog.DiscardHandler)}
+	var err error
+	if o.Objects, err = kube.New(&rest.Config{Host: "https://127.0.0.1:1"}, o.Log); err != nil {
+		t.Fatal(err)
+	}
+	registry := registryOf(t, t.Context(), o, "localpv")
+	for driver, resource := range map[string]string{lvmDriver: "lvmvolumes", zfsDriver: "zfsvolumes"} {
+		for _, state := range []string{"", "Pending", "Ready"} {
+			name := "pvc-" + resource + state
+			o.Objects.Put("persistentvolumes", &unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"name": name}, "spec": map[string]any{"csi": map[string]any{"driver": driver, "volumeHandle": name}}}})
+			volume := map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"ownerNodeID": "a"}}
+			if state != "" {
+				volume["status"] = map[string]any{"state": state}
+			}
+			o.Objects.Put(resource, &unstructured.Unstructured{Object: volume})
+		}
+	}
+	text := exposition.Text(t, registry)
+	for backend, resource := range map[string]string{BackendLVM: "lvmvolumes", BackendZFS: "zfsvolumes"} {
+		for state, ready := range map[string]string{"": "", "Pending": " 0", "Ready": " 1"} {
+			series := `plumbline_openebs_localpv_ready{backend="` + backend + `",volume="pvc-` + resource + state + `"}`
+			if strings.Contains(text, series) != (ready != "") || !strings.Contains(text, series+ready) && ready != "" {
+				t.Errorf("state %q: want%s of\n%s\n%s", state, ready, series, text)
+			}
 		}
 	}
 }
