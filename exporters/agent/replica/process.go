@@ -45,9 +45,9 @@ type replicaProcess struct {
 	Parent    int
 }
 
-// dataconnSwitches are the options of longhorn-engine 1.8 and jiva 3.6 without a value.
+// dataconnSwitches are the options of longhorn-engine 1.8 to 1.12 and jiva 3.6 without a value.
 var dataconnSwitches = []string{
-	"debug", "upgrade", "disableRevCounter", "salvageRequested", "sync-agent", "logtofile",
+	"debug", "upgrade", "disableRevCounter", "salvageRequested", "sync-agent", "logtofile", "encrypted",
 	"unmap-mark-snap-chain-removed", "unmap-mark-disk-chain-removed",
 }
 

@@ -44,6 +44,11 @@ func TestReplicaCommandLine(t *testing.T) {
 			want: &replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "pvc-1", Instance: "pvc-1-r-abc", Directory: "/host/var/lib/longhorn/replicas/pvc-1-abc", Host: "0.0.0.0", Port: 10000},
 		},
 		{
+			name: "replica of an encrypted volume, of Longhorn 1.12",
+			line: "longhorn --volume-name v replica --listen 10.42.0.5:10000 --encrypted /host/var/lib/longhorn/replicas/v-1a2b3c4d",
+			want: &replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "v", Directory: "/host/var/lib/longhorn/replicas/v-1a2b3c4d", Host: "10.42.0.5", Port: 10000},
+		},
+		{
 			name: "replica with strict-local data",
 			line: "longhorn --volume-name=v replica --data-server-protocol=unix --listen=[::1]:10020 --sync-agent /data",
 			want: &replicaProcess{Backend: "longhorn-v1", Role: bpf.Replica, Volume: "v", Directory: "/data", Host: "::1", Port: 10020, Unix: true},
