@@ -17,6 +17,7 @@ import (
 
 var (
 	constant = regexp.MustCompile(`^vector\(([\d.]+)\)$`)
+	partOf   = regexp.MustCompile(`^([\d.]+) \* min\(([a-z0-9_:]+)\)$`)
 	limit    = regexp.MustCompile(`\b((?:budget|threshold):[a-z0-9_:]+)`)
 	// besideRule is a number before the rule that has it: 50 ms (`budget:wal_sync_seconds:p99`).
 	besideRule = regexp.MustCompile("\\b(\\d+(?:\\.\\d+)?)( ms| %)?[^0-9`.()]*\\(`?((?:budget|threshold):[a-z0-9_:]+)")
@@ -85,6 +86,9 @@ func TestRunbookNumbers(t *testing.T) {
 			}
 			if m := constant.FindStringSubmatch(strings.TrimSpace(r.Expr)); m != nil {
 				constants[r.Record] = valueOf(m[1], "")
+			}
+			if m := partOf.FindStringSubmatch(strings.TrimSpace(r.Expr)); m != nil {
+				constants[r.Record] = valueOf(m[1], "") * constants[m[2]]
 			}
 		}
 	}
