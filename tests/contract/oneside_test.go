@@ -94,7 +94,7 @@ func (o oneSide) unique(expr parser.Expr, on []string) bool {
 
 func (o oneSide) uniqueText(text string, on []string) bool {
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
-	return err == nil && o.unique(expr, on)
+	return err == nil && o.unique(expr, on) && o.only(expr, on)
 }
 
 func (o oneSide) uniqueBinary(e *parser.BinaryExpr, on []string) bool {
@@ -153,4 +153,21 @@ func literal(e parser.Expr) string {
 		return s.Val
 	}
 	return ""
+}
+
+// only reports whether a recorded series has no labels but some. After a restart Prometheus does not end what it recorded before: with
+// another label beside these, one series would be there twice for some minutes.
+func (o oneSide) only(expr parser.Expr, some []string) bool {
+	switch e := expr.(type) {
+	case *parser.ParenExpr:
+		return o.only(e.Expr, some)
+	case *parser.BinaryExpr:
+		return (e.VectorMatching == nil || len(e.VectorMatching.Include) == 0) && o.only(e.LHS, some)
+	case *parser.AggregateExpr:
+		if slices.Contains([]parser.ItemType{parser.TOPK, parser.BOTTOMK, parser.LIMITK}, e.Op) {
+			return o.only(e.Expr, some)
+		}
+		return !e.Without && within(e.Grouping, some)
+	}
+	return false
 }
