@@ -40,7 +40,7 @@ var (
 		"Requests that a block device has now, by the kernel's own count. Before Linux 6.16 a flush alone is not in it.",
 		[]string{"node", "device"}, nil)
 	deviceStalled = prometheus.NewDesc("plumbline_device_stalled_seconds",
-		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none, requests that only a wrong count has (kind block_device of plumbline_unidentified_objects) aside. Its oldest request is at least this old.",
+		"For how long a block device has had requests and completed none, in seconds, within a second; 0 if it completes some or has none, requests that only a wrong count has (kind block_device of plumbline_unidentified_objects) aside. Its oldest request is at least this old. Nothing while the counts cannot be read.",
 		[]string{"node", "device"}, nil)
 	deviceOverflow = prometheus.NewDesc("plumbline_device_overflow",
 		"Block devices without series, because there are too many.", nil, nil)
@@ -56,6 +56,7 @@ type devices struct {
 
 	mu       sync.Mutex
 	devices  map[string]*deviceState
+	sampled  time.Time // when the counts were read last
 	overflow int
 	unread   int // lines
 	err      error
@@ -182,6 +183,7 @@ func (d *devices) update(stats []deviceCounts, unread int, err error, now time.T
 	if d.err = err; err != nil {
 		return
 	}
+	d.sampled = now
 	for _, s := range d.devices {
 		s.gone = true
 	}
@@ -275,18 +277,21 @@ func (d *devices) waited() bool {
 	return err != nil || !none
 }
 
-// Update implements exporterkit.Collector.
+// Update implements exporterkit.Collector. Without counts it has no series: rules go by node_exporter's then.
 func (d *devices) Update(ch chan<- prometheus.Metric) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, leaks := time.Now(), 0
+	if d.err != nil {
+		return d.err
+	}
+	leaks := 0
 	for name, s := range d.devices {
 		stalled := 0.0
 		if s.leaked > 0 {
 			leaks++
 		}
-		if s.stalled(now) {
-			stalled = now.Sub(s.since).Seconds()
+		if s.stalled(d.sampled) {
+			stalled = d.sampled.Sub(s.since).Seconds()
 		}
 		ch <- collector.Gauge(deviceInFlight, float64(s.inFlight), d.options.Node, name)
 		ch <- collector.Gauge(deviceStalled, stalled, d.options.Node, name)
@@ -294,7 +299,7 @@ func (d *devices) Update(ch chan<- prometheus.Metric) error {
 	ch <- collector.Gauge(deviceOverflow, float64(d.overflow))
 	collector.SendUnidentified(ch, d.options.Node, collector.KindLine, map[string]int{collector.ReasonDiskstats: d.unread})
 	collector.SendUnidentified(ch, d.options.Node, collector.KindBlockDevice, map[string]int{collector.ReasonInFlight: leaks})
-	return d.err
+	return nil
 }
 
 // Check implements Collector.

@@ -41,7 +41,9 @@ func TestDeviceStalled(t *testing.T) {
 		{"one is completed", 2, 11, true},
 		{"empty", 0, 13, false},
 	} {
-		d.update(deviceNow("sda", step.inFlight, step.completed), 0, nil, begin)
+		for _, at := range []time.Time{begin, time.Now()} {
+			d.update(deviceNow("sda", step.inFlight, step.completed), 0, nil, at)
+		}
 		inFlight, stalled, _ := collectortest.DeviceValues(t, d, "sda")
 		if inFlight != float64(step.inFlight) || (stalled > 59) != step.stalled {
 			t.Errorf("%s: %v in flight, stalled for %v s", step.what, inFlight, stalled)
@@ -53,6 +55,12 @@ func TestDeviceStalled(t *testing.T) {
 	if _, stalled, _ := collectortest.DeviceValues(t, d, "sda"); stalled != 0 {
 		t.Errorf("it completed a request just now and stalls for %v s", stalled)
 	}
+	// Time without samples is none in which nothing is completed.
+	d.update(deviceNow("sda", 1, 16), 0, nil, begin)
+	d.update(deviceNow("sda", 1, 16), 0, nil, begin.Add(deviceInterval))
+	if _, stalled, _ := collectortest.DeviceValues(t, d, "sda"); stalled != 0 {
+		t.Errorf("its last sample is of one second after a completion, and it stalls for %v s", stalled)
+	}
 	// What is gone has no series; what was never used neither.
 	d.update(deviceNow("loop7", 0, 0), 0, nil, time.Now())
 	for _, name := range []string{"sda", "loop7"} {
@@ -61,9 +69,11 @@ func TestDeviceStalled(t *testing.T) {
 		}
 	}
 	// Without counts the collector fails and reports so.
+	d.update(deviceNow("sda", 1, 16), 0, nil, begin)
 	d.update(nil, 0, errors.New("no diskstats"), time.Now())
-	if err := d.Update(make(chan prometheus.Metric, 10)); err == nil {
-		t.Error("no error without counts")
+	ch := make(chan prometheus.Metric, 10)
+	if err := d.Update(ch); err == nil || len(ch) > 0 {
+		t.Errorf("without counts %d series and the error %v", len(ch), err)
 	}
 }
 
@@ -124,9 +134,9 @@ func TestDeviceLeaks(t *testing.T) {
 			stalls("at first", true)
 			samples(2, 345, 100)
 			stalls("later", c.is == stall)
-			samples(1, 345, 107)
+			samples(1+busy, 345, 107)
 			stalls("after other requests", c.is == stall)
-			samples(2, 346, 107)
+			samples(1+busy, 346, 107)
 			stalls("with one more request", true)
 			want := 0.0
 			if c.is == wrong {
@@ -136,7 +146,7 @@ func TestDeviceLeaks(t *testing.T) {
 				t.Errorf("%v devices are counted, want %v", n, want)
 			}
 			samples(1, 0, 500)
-			samples(1, 345, 500)
+			samples(1+busy, 345, 500)
 			stalls("as many anew", true)
 		})
 	}
