@@ -39,6 +39,7 @@ var notInLab = map[string]string{
 	"plumbline_volume_path_state":                "only over NVMe/TCP",
 	"plumbline_volume_path_errors_total":         "only over NVMe/TCP",
 	"plumbline_openebs_pool_state":               "only with OpenEBS",
+	"plumbline_openebs_node_state":               "only with OpenEBS",
 	"loadgen_errors_total":                       "only once a transaction has failed",
 	"plumbline_volume_path_down_seconds":         "only over NVMe/TCP",
 	"plumbline_volume_target_oldest_seconds":     "only of targets in user space",
