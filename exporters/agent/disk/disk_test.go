@@ -650,22 +650,35 @@ func TestReplicaProcess(t *testing.T) {
 	}
 }
 
-// What each real replica writes to its disk is its own, and not that of the cgroup that it shares with others.
-func TestDiskReplicas(t *testing.T) {
+// startDiskOfReplicas starts a volume of real replicas, and collectors that follow them and who uses their disk.
+func startDiskOfReplicas(t *testing.T, replicas int) (*rig.Volume, *disks) {
+	t.Helper()
 	testkit.Tool(t, "longhorn-engine")
-	v := rig.NewVolume(t, 2)
+	v := rig.NewVolume(t, replicas)
 	d := startDisk(t, maxDiskUsers)
 	d.options.Replicas = &collector.Replicas{}
 	o := collectortest.Here()
 	o.ProcFS, o.Replicas = v.ProcFS, d.options.Replicas
 	collectortest.Start(t)(replica.New(o))
 	v.Start()
+	return v, d
+}
+
+// awaitPlaced waits until the disk of so many replicas and of their sync agents is known.
+func awaitPlaced(t *testing.T, d *disks, replicas int) {
+	t.Helper()
 	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if n := len(d.options.Replicas.All()); n != 2*2 {
+		if n := len(d.options.Replicas.All()); n != 2*replicas {
 			return fmt.Errorf("%d replicas and sync agents have a disk", n)
 		}
 		return nil
 	})
+}
+
+// What each real replica writes to its disk is its own, and not that of the cgroup that it shares with others.
+func TestDiskReplicas(t *testing.T) {
+	v, d := startDiskOfReplicas(t, 2)
+	awaitPlaced(t, d, 2)
 	const writes = 500
 	write := func() {
 		t.Helper()
@@ -695,23 +708,11 @@ func TestDiskReplicas(t *testing.T) {
 
 // What a rebuild reads and writes is the replicas', although it is their sync agents that do it.
 func TestDiskRebuild(t *testing.T) {
-	testkit.Tool(t, "longhorn-engine")
-	v := rig.NewVolume(t, 1)
-	d := startDisk(t, maxDiskUsers)
-	d.options.Replicas = &collector.Replicas{}
-	o := collectortest.Here()
-	o.ProcFS, o.Replicas = v.ProcFS, d.options.Replicas
-	collectortest.Start(t)(replica.New(o))
-	v.Start()
+	v, d := startDiskOfReplicas(t, 1)
 	const writes, size = 256, 64 << 10
 	v.IO(writes, 4, func(i int) error { return v.Write(int64(i)*size, size) })
 	fresh := v.AddReplica()
-	testkit.Eventually(t, testkit.DefaultTimeout, func() error {
-		if n := len(d.options.Replicas.All()); n != 2*2 {
-			return fmt.Errorf("%d replicas and sync agents have a disk", n)
-		}
-		return nil
-	})
+	awaitPlaced(t, d, 2)
 	d.sample(time.Now()) // from here on the processes are known
 	whole := fmt.Sprint(rig.VolumeSize)
 	v.Control("add-replica", "--size", whole, "--current-size", whole, "tcp://"+fresh.Address)
