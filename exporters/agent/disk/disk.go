@@ -336,7 +336,8 @@ func (d *disks) userOfCgroup(path string) diskUserID {
 	return diskUserID{kind: diskCgroup, id: untrusted.Text(path, untrusted.MaxLabel)}
 }
 
-// replicas returns what replicas' processes and their sync agents did on storage since the sample before, in which users did this.
+// replicas returns what replicas' processes and their sync agents did on storage since the sample before, and in which
+// users.
 func (d *disks) replicas(used map[string]map[diskUserID]diskUse) (all []replicaBytes) {
 	now := map[collector.PlacedReplica]float64{}
 	for _, r := range d.options.Replicas.All() {
@@ -412,7 +413,7 @@ func blockCgroup(file string) (path string, first bool, err error) {
 func (l *diskLedger) listedPods() (uids []string) {
 	for _, disk := range l.disks {
 		for id, user := range disk.users {
-			if user.listed && id.kind == diskPod {
+			if user.listed() && id.kind == diskPod {
 				uids = append(uids, id.id)
 			}
 		}
@@ -465,7 +466,7 @@ func (d *disks) export(volumes []volume.Found) {
 	exported, counted := map[diskSeries]diskUse{}, map[diskOf]diskUser{}
 	for device, disk := range d.ledger.disks {
 		for id, user := range disk.users {
-			if !user.listed {
+			if !user.listed() {
 				continue
 			}
 			l := diskSeries{device, id.kind, id.id, id.volume}
@@ -499,7 +500,7 @@ func (d *disks) sameServers(servers []collector.RunningServer) map[string]diskUs
 	listed := map[diskUserID]bool{}
 	for _, disk := range d.ledger.disks {
 		for id, user := range disk.users {
-			listed[id] = listed[id] || user.listed
+			listed[id] = listed[id] || user.listed()
 		}
 	}
 	same := map[string]diskUserID{}

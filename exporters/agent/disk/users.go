@@ -83,14 +83,16 @@ type usedDisk struct {
 
 // diskUser is one user of one disk.
 type diskUser struct {
-	// listed is set if it has series of its own, total is what it did since it got them.
-	listed bool
-	since  time.Time
-	total  diskUse
+	// since is when it got series of its own, zero if it has none; total is what it did from then on.
+	since time.Time
+	total diskUse
 	// recent is its time in the device, which decays by halfLife. used is when it did something.
 	recent float64
 	used   time.Time
 }
+
+// listed reports whether it has series of its own.
+func (u *diskUser) listed() bool { return !u.since.IsZero() }
 
 // diskLedger adds up who used which disk.
 type diskLedger struct {
@@ -158,7 +160,7 @@ func (d *usedDisk) add(now time.Time, id diskUserID, use diskUse) {
 	}
 	user.recent += use.seconds
 	user.used = now
-	if user.listed {
+	if user.listed() {
 		user.total.add(use)
 	} else {
 		d.rest.add(use)
@@ -176,13 +178,13 @@ func (d *usedDisk) choose(now time.Time, most int) {
 	ids := slices.SortedFunc(maps.Keys(d.users), bySize)
 	var listed []diskUserID
 	for _, id := range ids {
-		if d.users[id].listed {
+		if d.users[id].listed() {
 			listed = append(listed, id)
 		}
 	}
 	for _, id := range ids {
 		user := d.users[id]
-		if user.listed {
+		if user.listed() {
 			continue
 		}
 		if len(listed) >= most {
@@ -190,10 +192,10 @@ func (d *usedDisk) choose(now time.Time, most int) {
 			if user.recent <= hysteresis*last.recent {
 				break
 			}
-			last.listed = false
+			last.since = time.Time{}
 			listed = listed[:len(listed)-1]
 		}
-		user.listed, user.since, user.total = true, now, diskUse{}
+		user.since, user.total = now, diskUse{}
 		listed = append(listed, id)
 		slices.SortFunc(listed, bySize)
 	}

@@ -18,7 +18,7 @@ func podUser(name string) diskUserID { return diskUserID{kind: diskPod, id: name
 func (l *diskLedger) listed() map[string]float64 {
 	all := map[string]float64{}
 	for id, user := range l.disks["sda"].users {
-		if user.listed {
+		if user.listed() {
 			all[id.id] = user.total.requests
 		}
 	}

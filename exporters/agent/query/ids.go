@@ -381,9 +381,9 @@ func (q *queries) send(ch chan<- prometheus.Metric, key accountKey) error {
 		if t.series == nil {
 			continue
 		}
-		first := t.sent == nil
-		t.sent = &bpf.QueryPerQuery{}
-		if !first {
+		if t.sent == nil {
+			t.sent = &bpf.QueryPerQuery{}
+		} else {
 			*t.sent = *t.series
 		}
 		errs = append(errs, sendQuery(ch, key, strconv.FormatInt(int64(id), 10), t.sent, t.listed))

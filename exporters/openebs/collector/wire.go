@@ -15,8 +15,11 @@ type nexus struct {
 	children   []child
 }
 
-// serves returns whether the nexus is not shut down and not shutting down.
-func (n nexus) serves() bool { return n.state < 4 }
+// nexusShuttingDown is the first of NexusState's values for a nexus that serves no more; the other one is NEXUS_SHUTDOWN.
+const nexusShuttingDown = 4
+
+// serves reports whether the nexus is not shut down and not shutting down.
+func (n nexus) serves() bool { return n.state < nexusShuttingDown }
 
 type child struct {
 	uri         string
