@@ -37,9 +37,8 @@ type name struct {
 }
 
 // knownNVMe are the rules of engines that are known. Longhorn V2: go-spdk-helper's GetNQN, with
-// the names of its engines and replicas, or since Longhorn 1.12 the volume's with volume- before it: a name has
-// one of these. Mayastor: a volume's target has the volume's UUID, and
-// Kubernetes' name of it is pvc- and that UUID.
+// the names of its engines and replicas, or since Longhorn 1.12 the volume's with volume- before it: a name has one of
+// these. Mayastor: a volume's target has the volume's UUID, and Kubernetes' name of it is pvc- and that UUID.
 var knownNVMe = must(1,
 	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-r-(?P<replica>[0-9a-f]+)`,
 	`longhorn-v2=nqn\.2023-01\.io\.longhorn\.spdk:(?P<volume>.+)-ef?-[0-9a-f]+`,

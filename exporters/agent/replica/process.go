@@ -52,8 +52,8 @@ var dataconnSwitches = []string{
 }
 
 // dataconnProcess recognises the engines ("controller"), replicas and sync agents of Longhorn V1 and Jiva by their
-// command lines; nil means that this is none. hostname is called only for a Jiva replica, whose command line does not name the
-// volume.
+// command lines; nil means that this is none. hostname is called only for a Jiva replica, whose command line does not
+// name the volume.
 func dataconnProcess(args []string, hostname func() string) (*replicaProcess, error) {
 	if len(args) == 0 {
 		return nil, nil

@@ -2,11 +2,10 @@
 // histogram. They are generated, so that commands need no parser of PromQL.
 package queries
 
-// Source has all queries by name, of native histograms. $server, $volume, $device, $node and
-// $class stand for matchers, $anywhere for those of a server whose node may be missing, $cluster for that of the cluster alone,
-// $window for the window. Windows differ from the
-// rules' five minutes, so they query measured series. They query the rules' own where an engine's figures have no other
-// common name.
+// Source has all queries by name, of native histograms. $server, $volume, $device, $node and $class stand for matchers,
+// $anywhere for those of a server whose node may be missing, $cluster for that of the cluster alone, $window for the
+// window. Windows differ from the rules' five minutes, so they query measured series. They query the rules' own where an
+// engine's figures have no other common name.
 var Source = map[string]string{
 	// Who there is: also who was within two minutes, since a scrape may fail just when a node is short of CPU.
 	"clusters": `group by (cluster) (plumbline_volume_info or plumbline_server_info or plumbline_feature_available or server:volume:info)`,
